@@ -209,7 +209,7 @@ class _Move:
                     if self.record is not None:
                         self.record.committed(moved)
                     if moved:
-                        commits.after_commit(self.using, self.query.topic)
+                        commits.wake_after_commit(self.using, self.query.topic)
                 total += moved
             if total == limit:
                 break

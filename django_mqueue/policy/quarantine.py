@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from enum import Enum
 
-QUIET_FOR = 10.0
-QUIET_MAX = 600.0
+QUIET_FOR, QUIET_MAX = 10.0, 600.0
+"""Seconds for which a process first claims nothing, to let a quarantined message run alone, and the maximum."""
 RUN_TOGETHER_AFTER = 10.0
-ALONE_FOR = 10.0
-ALONE_MAX = 3600.0
+"""Seconds until a quarantined message runs with others, if claiming never stops."""
+ALONE_FOR, ALONE_MAX = 10.0, 3600.0
+"""Seconds for which a quarantined message runs alone at its first attempt, and the maximum."""
 
 
 class Mode(Enum):

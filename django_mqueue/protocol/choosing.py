@@ -36,7 +36,7 @@ def assume_acked(context: ConsumerState, acks: Sequence[Delivery]) -> None:
         partition = context.partitions.get(delivery.status.receipt.partition)
         if partition and context.in_flight.get(delivery.offset) is delivery:
             partition.ended(delivery.offset, context.clock.now())
-            context.touch(partition)
+            context.mark_ready(partition)
 
 
 def restore_unacked(context: ConsumerState, acks: Sequence[Delivery]) -> None:
@@ -103,7 +103,7 @@ def _choose_from(
         partition.in_flight.update(due, fresh)
         if taken := len(due) + len(fresh):
             capacity, most = capacity - (1 if batch else taken), most - taken
-            context.touch(partition)
+            context.mark_ready(partition)
         elif (next_due := partition.next_due(strict=strict)) and next_due > now:
             context.set_timer(name, next_due)
     context.ready.update(dict.fromkeys(later))
@@ -121,7 +121,7 @@ def undo(context: ConsumerState, choice: Claimable, wait_ms: int = 0) -> None:
                 context.ready.pop(name, None)
                 context.set_timer(name, context.clock.now() + wait_ms)
             else:
-                context.touch(partition)
+                context.mark_ready(partition)
 
 
 def discard_unclaimed(context: ConsumerState, partition: Partition, offset: int) -> None:

@@ -48,16 +48,16 @@ class ClaimScheduler:
         Returns its delivery in a list. None: the caller may claim as usual. An empty list: it must claim nothing.
         """
         mode = self.quarantine.mode(
-            alone=self.alone(),
+            alone=self.update_quarantine(),
             in_flight=self._at_work(),
             quarantined=any(subscriber.has_quarantined for subscriber in self.subscribers),
             now=time.monotonic(),
         )
         if mode in (Mode.ALONE, Mode.WITH_OTHERS) and free > 0:
             for subscriber in self.subscribers:
-                with subscriber.resting_after_lock_wait(), subscriber.context.lock:
+                with subscriber.backoff_after_lock_wait(), subscriber.context.lock:
                     if subscriber.has_quarantined and (
-                        one := subscriber.claiming.claim_quarantined(alone=mode is Mode.ALONE)
+                        one := subscriber.claimer.claim_quarantined(alone=mode is Mode.ALONE)
                     ):
                         return one
             return None
@@ -70,24 +70,24 @@ class ClaimScheduler:
             return quarantined
         got: list[Delivery] = []
         for place in range(len(self.subscribers)):
+            if (room := capacity - len(by_call(got))) <= 0:
+                break
             subscriber = self.subscribers[(self._turn + place) % len(self.subscribers)]
-            room = capacity - len(by_call(got))
             try:
                 got += subscriber.claim(room, room)
             except DatabaseError:
                 if not got:
                     raise
                 break  # The deliveries claimed so far must reach their handlers. The next statement fails again.
-            if len(by_call(got)) >= capacity:
-                break
         self._turn += 1
         return got
 
-    def alone(self) -> bool:
-        """Return whether a quarantined message runs alone. After the time of ``alone_for``, let others run as well."""
+    def update_quarantine(self) -> bool:
+        """Let others run after a message has run alone for ``alone_for``. Return whether a message still runs alone."""
         now = time.monotonic()
         self._note(now)
-        alone = next((found for subscriber in self.subscribers if (found := subscriber.alone())), None)
+        found = (subscriber.quarantined_delivery() for subscriber in self.subscribers)
+        alone = next(filter(None, found), None)
         if alone and (self._alone_since is None or self._alone_since[0] is not alone):
             self._alone_since = (alone, now)
         if alone and self._alone_since and now - self._alone_since[1] >= alone_for(alone.attempt):

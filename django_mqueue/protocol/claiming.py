@@ -46,18 +46,18 @@ class _Claimed:
     mixed_up: set[str] = field(default_factory=set)
 
 
-class Claiming:
+class Claimer:
     """Claims messages for one subscriber. One thread calls it, and holds ``context.lock``."""
 
     def __init__(self, context: ConsumerState, acknowledger: Acknowledger) -> None:
         self.context = context
         self.acknowledger = acknowledger
-        self._unsure: tuple[int, Claimable] | None = None
+        self._unknown_claim: tuple[int, Claimable] | None = None
         """Token and messages of the last claim, if the result of its COMMIT is unknown."""
         self._busy: set[tuple[str, int]] = set()
         """The messages that the last claim skipped because another transaction had locked them."""
 
-    def claim_batch(
+    def claim(
         self,
         capacity: int,
         start_now: int,
@@ -74,7 +74,7 @@ class Claiming:
         ``acks``: acknowledge these in the same transaction. ``starting``: mark these as handed to handlers. If this
         subscriber no longer owns one of them, nothing is claimed; for ``acks`` this raises ``StaleDelivery``.
         """
-        self.make_sure()
+        self.undo_unknown_claim()
         context, choice = self.context, Claimable()
         try:
             if not context.paused:
@@ -91,7 +91,7 @@ class Claiming:
 
     def claim_quarantined(self, *, alone: bool) -> list[Delivery]:
         """Claim one quarantined message, or dead-letter it. ``alone``: nothing else runs meanwhile."""
-        self.make_sure()
+        self.undo_unknown_claim()
         context = self.context
         if context.paused:
             return []
@@ -130,7 +130,7 @@ class Claiming:
                 partition.quarantined.remove(one)
             if not partition.quarantined:
                 context.quarantined.pop(name, None)
-            context.touch(partition)
+            context.mark_ready(partition)
             if got or context.paused:
                 return got
         return []
@@ -147,7 +147,7 @@ class Claiming:
         """Claim the chosen messages that have the same state in the database as in memory.
 
         After a restore of the database, an offset may belong to a message of another chosen partition. From that
-        partition no new message is claimed, and the context becomes ``outdated``.
+        partition no new message is claimed, and ``reload_needed`` is set.
         """
         context, options = self.context, self.context.options
         wanted = choice.messages()
@@ -207,16 +207,16 @@ class Claiming:
         except BaseException as error:  # Ctrl-C, too: before or after the COMMIT.
             undo(context, choice)
             if not isinstance(error, DatabaseError | StaleDelivery) or errors.is_in_doubt(error):
-                self._unsure = (claim.token, choice)
+                self._unknown_claim = (claim.token, choice)
             raise
-        if found is None or (not (found.leases.locked or found.leases.busy) and self._is_paused()):
+        if found is None or (not (found.leases.locked or found.leases.busy) and self._refresh_paused()):
             undo(context, choice)
             return []
         if found.rows:
             context.clock.set(int(found.rows[-1]["now"]))
             context.payload_bytes = sum(len(row["payload"]) for row in found.rows) / len(found.rows)
         self._note_missing(choice, found.leases, _messages_of(found.rows))
-        context.outdated = context.outdated or bool(found.mixed_up)
+        context.reload_needed = context.reload_needed or bool(found.mixed_up)
         # A message of ``handed`` may not have been claimed. No other message starts in its place.
         rows = sorted(found.rows, key=lambda row: _order(_message_of(row)))
         try:
@@ -225,11 +225,11 @@ class Claiming:
             for row in rows:
                 context.in_flight.pop(int(row["offset"]), None)
             undo(context, choice)
-            self._unsure = (claim.token, choice)
+            self._unknown_claim = (claim.token, choice)
             raise
         return [delivery for delivery in claimed if delivery]
 
-    def _is_paused(self) -> bool:
+    def _refresh_paused(self) -> bool:
         """Read from the database whether the group is paused or is being reset, and set ``context.paused``."""
         context = self.context
         registration = offsets.registration(context.using, context.group, context.topic)
@@ -267,7 +267,7 @@ class Claiming:
             )
         if done is None:
             context.quarantine(receipt, False, failures)
-        context.touch(partition)
+        context.mark_ready(partition)
 
     def _note_missing(self, choice: Claimable, mine: leases.LockedLeases, got: set[tuple[str, int]]) -> None:
         """Correct the consumer state for chosen messages that could not be claimed."""
@@ -275,7 +275,7 @@ class Claiming:
         lost = {name for name, _ in choice.messages()} - mine.locked - mine.busy
         if lost:
             context.drop(lost)
-            context.doubt = True
+            context.check_leases = True
         locked = Claimable(
             [one for one in choice.due if one in self._busy],
             [one for one in choice.fresh if one in self._busy],
@@ -290,16 +290,16 @@ class Claiming:
                 context.set_timer(name, soon)
                 context.mark_dirty(name)
 
-    def make_sure(self) -> None:
+    def undo_unknown_claim(self) -> None:
         """Undo the last claim if the result of its COMMIT is unknown. No handler received its messages."""
-        if self._unsure:
-            token, choice = self._unsure
+        if self._unknown_claim:
+            token, choice = self._unknown_claim
             receipts = [Receipt(name, offset, token) for name, offset in choice.messages()]
             unclaim = partial(
                 delivery_state.unclaim, group=self.context.group, topic=self.context.topic, receipts=receipts
             )
             session.run(self.context.using, unclaim)
-            self._unsure = None
+            self._unknown_claim = None
 
 
 def _order(message: tuple[str, int]) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from ..store.connection import session
 from ..store.delivery_state import Receipt
 from ..store.leases import Holder
 from . import events
-from .events import EventQueue, Outbox, Outcome
+from .events import EventQueue, EventSink, Settlement
 from .partition_state import Partition, QuarantinedDelivery
 
 if TYPE_CHECKING:
@@ -81,14 +81,14 @@ class ConsumerState:
     - ``start``: the group counts messages at or below this offset as done.
     - ``tail``: the log is read up to this offset.
     - ``paused``: nothing is delivered, because the group is paused or is being reset (``resetting``).
-    - ``doubt``: a lease may be lost, and the next tick checks the leases.
-    - ``outdated``: the database was perhaps restored to an earlier state, and the next tick reads everything again.
+    - ``check_leases``: a lease may be lost, and the next tick checks the leases.
+    - ``reload_needed``: the database was perhaps restored to an earlier state. The next tick reads everything again.
     - ``in_flight``: this subscriber's deliveries in flight, by offset.
     - ``has_priorities``: there is, or was, a partition with a priority other than 0. ``low_priority_credit``:
       the fraction of a message that ``low_priority_share`` carries over to the next claim.
     - ``payload_bytes``: the average size of a payload in the last claim.
-    - ``unconfirmed``: a callback for each settled delivery whose commit is not confirmed (see ``after_commit``).
-    - ``outbox``: events that will be sent as signals.
+    - ``unconfirmed``: a callback for each settled delivery whose commit is not confirmed (see ``note_after_commit``).
+    - ``events``: events that will be sent as signals.
     """
 
     holder: Holder
@@ -99,11 +99,11 @@ class ConsumerState:
     paused: bool = False
     resetting: bool = False
     changed: int = 0
-    doubt: bool = False
-    outdated: bool = False
+    check_leases: bool = False
+    reload_needed: bool = False
     clock: Clock = field(default_factory=Clock)
     lock: threading.RLock = field(default_factory=threading.RLock)
-    outbox: Outbox = field(default_factory=EventQueue)
+    events: EventSink = field(default_factory=EventQueue)
     partitions: dict[str, Partition] = field(default_factory=dict)
     ready: dict[str, None] = field(default_factory=dict)
     needs_log_read: dict[str, None] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class ConsumerState:
         who = {"topic": self.topic, "group": self.group, "subscriber": self.holder.name}
         return {f"mqueue_{name}": value for name, value in {"event": event, **who, **more}.items()}
 
-    def touch(self, partition: Partition) -> None:
+    def mark_ready(self, partition: Partition) -> None:
         """Make a partition ready after a change, so that the next claim examines it. Ignore a dropped partition."""
         if self.partitions.get(partition.name) is not partition:
             return
@@ -145,12 +145,6 @@ class ConsumerState:
             self.needs_log_read[partition.name] = None
         if partition.waiting_more and not partition.waiting:
             self.stale_waiting[partition.name] = None
-
-    def put_back(self, name: str, offset: int, due: int) -> None:
-        """Record that a message waits for its retry until ``due`` (epoch milliseconds)."""
-        if partition := self.partitions.get(name):
-            partition.add_retry(offset, due)
-            self.set_timer(name, due)
 
     def set_timer(self, name: str, due: int) -> None:
         """Make the partition ready at ``due`` (epoch milliseconds), unless it has an earlier timer."""
@@ -167,7 +161,7 @@ class ConsumerState:
             partition = self.partitions.get(name)
             if partition and partition.timer == due:
                 partition.timer = None
-                self.touch(partition)
+                self.mark_ready(partition)
                 if partition.quarantined:
                     self.quarantined[name] = None
 
@@ -233,7 +227,7 @@ class ConsumerState:
             ):
                 memory.pop(name, None)
 
-    def after_commit(
+    def note_after_commit(
         self, deliveries: Sequence[Delivery], note: Callable[[Sequence[Delivery]], object]
     ) -> None:
         """Call ``note`` with the deliveries when the transaction that settles them commits; never after a rollback.
@@ -270,18 +264,18 @@ class ConsumerState:
         for callback in callbacks:
             callback()
 
-    def settled(
+    def note_settled(
         self,
         deliveries: Sequence[Delivery],
         verb: str,
         due_in: int | None = None,
-        outcome: Outcome | None = None,
+        settlement: Settlement | None = None,
     ) -> None:
         """Update the state for deliveries that ``verb`` has settled. ``due_in``: milliseconds until a retry."""
         with self.lock:
-            news = [d for d in deliveries if not d.status.answer]
+            news = [d for d in deliveries if not d.status.settled_by]
             for delivery in deliveries:
-                receipt, delivery.status.answer = delivery.status.receipt, verb
+                receipt, delivery.status.settled_by = delivery.status.receipt, verb
                 self.unconfirmed.pop(receipt, None)
                 partition = self.remove_in_flight(receipt)
                 if partition is None:
@@ -290,12 +284,14 @@ class ConsumerState:
                     partition.uncounted.pop(receipt.offset, None)
                     self.mark_dirty(receipt.partition)
                 else:
-                    self.put_back(receipt.partition, receipt.offset, self.clock.now() + due_in)
-                self.touch(partition)
-        if outcome:
-            events.ended(self, news, outcome)
+                    due = self.clock.now() + due_in
+                    partition.add_retry(receipt.offset, due)
+                    self.set_timer(receipt.partition, due)
+                self.mark_ready(partition)
+        if settlement:
+            events.ended(self, news, settlement)
 
-    def take_back(self, deliveries: Sequence[Delivery]) -> None:
+    def leave_quarantine(self, deliveries: Sequence[Delivery]) -> None:
         """Move expired deliveries from quarantine back to in flight, because their handlers have extended them."""
         with self.lock:
             for delivery in deliveries:
@@ -310,12 +306,12 @@ class ConsumerState:
     def lose(self, stale: set[Receipt]) -> None:
         """Mark deliveries that this subscriber no longer owns as lost, and forget them.
 
-        Inside a caller's transaction, without ``eager``, only ``doubt`` is set: a thread that holds ``lock`` may wait
-        for rows that this transaction has locked.
+        Inside a caller's transaction, without ``eager``, only ``check_leases`` is set: a thread that holds ``lock`` may
+        wait for rows that this transaction has locked.
         """
         if not stale:
             return
-        self.doubt = True
+        self.check_leases = True
         if session.in_transaction(self.using) and not self.options.eager:
             return
         with self.lock:
@@ -326,4 +322,4 @@ class ConsumerState:
                     # Another thread may have settled it, and now finds no delivery to update: read the state again.
                     self.reread_retries(partition)
                     self.mark_dirty(receipt.partition)
-                    self.touch(partition)
+                    self.mark_ready(partition)

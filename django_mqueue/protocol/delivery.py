@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class DeliveryStatus:
     """The mutable state of a delivery.
 
-    ``answer``: the verb that settled it, '' while it is open. ``expires``: the end of its visibility timeout, in epoch
+    ``settled_by``: the verb that settled it, '' while open. ``expires``: the end of its visibility timeout, in epoch
     milliseconds. ``failures``: failed attempts before this one. ``alone``: it comes from quarantine and runs alone.
     ``handed``: it was given to a handler, and not only claimed ahead. ``lost``: this subscriber no longer owns it.
     ``overdue``: its handler exceeded ``max_runtime`` and may no longer ack. The database may not have the failure yet.
@@ -43,7 +43,7 @@ class DeliveryStatus:
     failures: int
     alone: bool
     handed: bool
-    answer: str = ""
+    settled_by: str = ""
     dead_lettered: bool = False
     lost: bool = False
     overdue: bool = False
@@ -91,7 +91,7 @@ class Delivery(Message[Payload]):
 
     def postpone(self, delay: float | timedelta = 0) -> bool:
         """Deliver the message again after ``delay`` (seconds or a ``timedelta``), and count no attempt."""
-        return self.status.acknowledger.put_back([self], delay, None)
+        return self.status.acknowledger.nack_or_postpone([self], delay, None)
 
     def extend(self, seconds: float | timedelta) -> bool:
         """Prevent redelivery for ``seconds`` (a number or a ``timedelta``) from now. Settles nothing."""

@@ -39,8 +39,8 @@ Event = partial[None]
 """A call of ``TopicSignal.send_logged``."""
 
 
-class Outbox(Protocol):
-    """Takes events while locks are held. ``send`` sends them, or does nothing if the outbox sends them later."""
+class EventSink(Protocol):
+    """Takes events while locks are held. ``send`` sends them, or does nothing if the sink sends them later."""
 
     def put(self, event: Event) -> None: ...
 
@@ -64,8 +64,8 @@ class EventQueue(threading.local):
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The outcome of a delivery. ``again_in``: milliseconds until the message is delivered again; None: never.
+class Settlement:
+    """The settlement of a delivery. ``again_in``: milliseconds until the message is delivered again; None: never.
 
     ``failures``: the failed attempts of a dead letter.
     """
@@ -75,7 +75,7 @@ class Outcome:
     failures: int = 0
 
 
-def after_commit(using: str, events: Sequence[Callable[[], None]]) -> None:
+def send_after_commit(using: str, events: Sequence[Callable[[], None]]) -> None:
     """Send events after the commit: now, or when the caller's transaction commits.
 
     In a transaction that was begun by turning autocommit off, never send them: Django runs no hook at its commit.
@@ -108,7 +108,7 @@ def published(
             partial(_published, using, row.content.metadata, row.group or None, due is not None, result)
             for row, due, result in stored
         ]
-    after_commit(using, events)
+    send_after_commit(using, events)
 
 
 def _published(using: str, text: str, group: str | None, is_scheduled: bool, result: Published) -> None:
@@ -130,13 +130,13 @@ def redriven(using: str, topic: str, found: Iterable[dict[str, Any]]) -> None:
         for row in found
         if signals.redriven.has_listeners(topic)
     ]  # fmt: skip
-    after_commit(using, events)
+    send_after_commit(using, events)
 
 
-def dropped(outbox: Outbox, topic: str, **details: Any) -> None:
+def dropped(sink: EventSink, topic: str, **details: Any) -> None:
     """Queue ``dropped`` for a scheduled message that promotion dropped. ``details``: using, id, key, group, reason."""
     if signals.dropped.has_listeners(topic):
-        outbox.put(partial(signals.dropped.send_logged, topic, **details))
+        sink.put(partial(signals.dropped.send_logged, topic, **details))
 
 
 def delivered(deliveries: Sequence[Delivery]) -> None:
@@ -147,7 +147,7 @@ def delivered(deliveries: Sequence[Delivery]) -> None:
         _put_delivery(delivery.status.acknowledger.context, signals.delivered, delivery)
 
 
-def ended(context: ConsumerState, deliveries: Sequence[Delivery], end: Outcome) -> None:
+def ended(context: ConsumerState, deliveries: Sequence[Delivery], end: Settlement) -> None:
     """Queue the signals for deliveries whose outcome is committed, then send all that this thread has queued."""
     _count_ended(context, deliveries, end)
     for delivery in deliveries:
@@ -166,7 +166,7 @@ def ended(context: ConsumerState, deliveries: Sequence[Delivery], end: Outcome) 
             _put_dead_lettered(
                 context, delivery.offset, end.failures, end.error, id=delivery.id, key=delivery.key
             )
-    context.outbox.send()
+    context.events.send()
 
 
 def dead_lettered(context: ConsumerState, receipt: Receipt, failures: int, error: str) -> None:
@@ -200,7 +200,7 @@ def _count(context: ConsumerState, instrument: Instrument, count: int, *labels: 
         instruments.record(instrument, count, context.topic, context.group, *labels)
 
 
-def _count_ended(context: ConsumerState, deliveries: Sequence[Delivery], end: Outcome) -> None:
+def _count_ended(context: ConsumerState, deliveries: Sequence[Delivery], end: Settlement) -> None:
     """Count deliveries by their outcome. A message that the handler's filter skipped is not finished by the handler."""
     count = len(deliveries)
     if end.error is None and end.again_in is None:
@@ -236,4 +236,4 @@ def _put_dead_lettered(context: ConsumerState, offset: int, failures: int, error
 def _put(context: ConsumerState, signal: TopicSignal, **arguments: Any) -> None:
     if signal.has_listeners(context.topic):
         who = {"using": context.using, "group": context.group, "worker": context.holder.name}
-        context.outbox.put(partial(signal.send_logged, context.topic, **who, **arguments))
+        context.events.put(partial(signal.send_logged, context.topic, **who, **arguments))

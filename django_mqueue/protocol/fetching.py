@@ -28,7 +28,7 @@ def load(context: ConsumerState, names: Sequence[str]) -> None:
         _load(context, names)
     except BaseException:
         context.drop(names, "")
-        context.doubt = True
+        context.check_leases = True
         raise
 
 
@@ -139,14 +139,14 @@ def read_fresh(context: ConsumerState, names: Sequence[str], ahead: int = READ_A
         for offset in news:
             if offset <= partition.read_to:
                 partition.add_late(offset)
-        partition.read(sorted(news), ahead, context.tail)
+        partition.add_read(sorted(news), ahead, context.tail)
         context.needs_log_read.pop(name, None)
         if partition.fresh:
             context.ready[name] = None
             partition.idle_since = time.monotonic()
 
 
-def mark_stale(context: ConsumerState) -> None:
+def mark_for_reread(context: ConsumerState) -> None:
     """Mark all retries and watermarks to be read again: an operator may have moved or removed messages."""
     for name in context.partitions:
         context.stale_waiting[name] = None

@@ -22,12 +22,13 @@ from ..store.queries import discovery
 from ..store.queries.discovery import Discovery
 from . import events, takeover
 from .consumer_state import ConsumerState
-from .fetching import load, load_again, mark_stale
+from .fetching import load, load_again, mark_for_reread
 from .tailer import Tailer
 
 logger = logging.getLogger("django_mqueue")
 
-LOOSE_SCAN = 10_000
+SCAN_PAGE = 10_000
+"""Number of partitions that one statement of a scan visits."""
 ORPHANED_AFTER = 2
 """Number of discoveries after which any subscriber takes a free partition, even above its share."""
 
@@ -38,7 +39,7 @@ RELEASE_TIMEOUT = 2.0
 class Membership:
     """One subscriber's membership, called from one thread.
 
-    Callers of ``note_arrival``, ``look_again``, ``reload``, ``stop`` and ``wind_up`` hold the context's lock.
+    Callers of ``note_arrival``, ``discover_now``, ``reload``, ``stop`` and ``wind_up`` hold the context's lock.
     """
 
     def __init__(self, context: ConsumerState, tailer: Tailer) -> None:
@@ -76,10 +77,10 @@ class Membership:
         heartbeats.forget_dead(context.using, context.group, context.topic)
         self._renew_at = time.monotonic() + float(conf.get("LEASE_RENEWAL_INTERVAL", context.topic))
 
-    def stop(self, *, patient: bool = True) -> None:
+    def stop(self, *, wait_for_locks: bool = True) -> None:
         """Release all leases and deregister, so that other subscribers take over at once.
 
-        ``patient``: retry locked leases for up to ``RELEASE_TIMEOUT`` seconds. Leases that stay locked expire.
+        ``wait_for_locks``: retry locked leases for up to ``RELEASE_TIMEOUT`` seconds. Leases that stay locked expire.
         """
         context = self.context
 
@@ -89,7 +90,7 @@ class Membership:
 
         deadline = time.monotonic() + RELEASE_TIMEOUT
         while not session.run(context.using, work):
-            if not patient or session.in_transaction(context.using) or time.monotonic() > deadline:
+            if not wait_for_locks or session.in_transaction(context.using) or time.monotonic() > deadline:
                 break
             time.sleep(0.05)
         context.drop(list(context.partitions), "stopped")
@@ -130,21 +131,21 @@ class Membership:
         self._release_left()
 
     def _renew_if_due(self, now: float) -> None:
-        if now >= self._renew_at or self.context.doubt:
-            self.context.doubt = False
+        if now >= self._renew_at or self.context.check_leases:
+            self.context.check_leases = False
             self._renew()
             self._renew_at = now + float(conf.get("LEASE_RENEWAL_INTERVAL", self.context.topic))
 
-    def due_in(self, *, resting: bool = False) -> float:
-        """Return the seconds until a renewal is due or, unless ``resting``, a discovery."""
-        return max(min(math.inf if resting else self._beat_at, self._renew_at) - time.monotonic(), 0)
+    def due_in(self, *, backing_off: bool = False) -> float:
+        """Return the seconds until a renewal is due or, unless ``backing_off``, a discovery."""
+        return max(min(math.inf if backing_off else self._beat_at, self._renew_at) - time.monotonic(), 0)
 
     def send_heartbeat_if_due(self) -> None:
         """Renew the leases and send a heartbeat if a renewal is due. Do nothing else."""
         context, now = self.context, time.monotonic()
         if now >= self._renew_at:
             if leases.renew(context.using, context.holder) != len(context.partitions):
-                context.doubt = True
+                context.check_leases = True
             heartbeats.beat(context.using, context.holder, is_leaving=self._is_leaving)
             self._renew_at = now + float(conf.get("LEASE_RENEWAL_INTERVAL", context.topic))
 
@@ -166,17 +167,17 @@ class Membership:
         registration = found.registration
         self.tailer.update_shared_settled(context.topic, found.settled)
         if registration is None:
-            self.stop(patient=False)
+            self.stop(wait_for_locks=False)
             raise NotRegistered(context.topic, context.group)
         if registration.reads_log:
-            self.stop(patient=False)
+            self.stop(wait_for_locks=False)
             raise GroupReadsLog(context.topic, context.group)
         known, generation = context.registration_generation, registration.generation
         if known and generation != known:
             context.drop(list(context.partitions))  # Memory is of an earlier registration.
-            context.doubt, self._scan_at = True, -math.inf
+            context.check_leases, self._scan_at = True, -math.inf
         elif generation == known and registration.changed != context.changed:
-            mark_stale(context)
+            mark_for_reread(context)
         context.registration_generation, context.start = generation, registration.start
         context.paused, context.resetting = registration.is_held, registration.resetting
         context.changed = registration.changed
@@ -193,7 +194,7 @@ class Membership:
         context = self.context
         return discovery.read(context.using, context.group, context.topic, self.lease_ms)
 
-    def look_again(self) -> bool:
+    def discover_now(self) -> bool:
         """Run a discovery over all partitions now. Return whether it found free leases."""
         self._scan_at = -math.inf
         self._discover()
@@ -216,7 +217,7 @@ class Membership:
             context.using, lambda c: leases.release_unlocked(c, before)
         ):
             self._predecessor = None
-        self.members, next_check_in = takeover.live_members(context, found.members, self.interval)
+        self.members, next_check_in = takeover.release_dead_members(context, found.members, self.interval)
         if time.monotonic() >= self._scan_at:
             self._scan()
         self._check_candidates()
@@ -227,7 +228,7 @@ class Membership:
         wanted = share - len(context.partitions)
         self._leave(max(-wanted, 0))
         if free and (wanted > 0 or self._free_for > ORPHANED_AFTER):
-            self._take_free(max(wanted, 1 + free // max(len(self.members), 1) if wanted <= 0 else 0))
+            self._take_free(wanted if wanted > 0 else 1 + free // max(len(self.members), 1))
         self._take_candidates(share)
         self._give_up_drained()
         self._release_left()
@@ -238,7 +239,7 @@ class Membership:
         context, after = self.context, ""
         while True:
             found, after = log.unleased_partitions_with_backlog(
-                context.using, context.group, context.topic, context.start, after, LOOSE_SCAN
+                context.using, context.group, context.topic, context.start, after, SCAN_PAGE
             )
             for name in found:
                 if name not in context.partitions:
@@ -337,7 +338,7 @@ class Membership:
         )
         for place, partition in enumerate(by_work):
             if partition.leaving and place >= count:
-                self.context.touch(partition)
+                self.context.mark_ready(partition)
             partition.leaving = place < count
 
     def _release_left(self) -> None:

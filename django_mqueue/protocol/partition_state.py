@@ -108,7 +108,7 @@ class Partition:
             or any(offset == one.receipt.offset for one in self.quarantined)
         )
 
-    def read(self, offsets: list[int], limit: int, tail: int) -> None:
+    def add_read(self, offsets: list[int], limit: int, tail: int) -> None:
         """Add offsets from a read of at most ``limit`` rows. The tailer will report those above ``tail`` again."""
         for offset in offsets:
             if offset > self.read_to:

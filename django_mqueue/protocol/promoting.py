@@ -132,11 +132,11 @@ def _not_needed(
     and inserts it again, and ``unsubscribe`` may roll back. So a row is dropped after a second, locking look.
     """
     first = offsets.registered_among(cursor, topic, {row.group for row in rows if row.group})
-    suspects = _dropped(cursor, rows, first)
-    sure = offsets.lock_registrations(cursor, topic, {row.group for row in suspects})
+    candidates = _dropped(cursor, rows, first)
+    sure = offsets.lock_registrations(cursor, topic, {row.group for row in candidates})
     registered = {group: found for group, found in sure.items() if found is not None}
-    dropped = _dropped(cursor, [row for row in suspects if row.group in sure], registered)
-    return dropped, {row for row in suspects if row.group not in sure}
+    dropped = _dropped(cursor, [row for row in candidates if row.group in sure], registered)
+    return dropped, {row for row in candidates if row.group not in sure}
 
 
 def _dropped(

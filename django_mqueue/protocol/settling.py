@@ -16,14 +16,14 @@ from ..store.log import MessageIdentity
 class Settler:
     """Finds the settled offset of one topic, one step per call, and shares it with all workers.
 
-    ``shared_settled``: the settled offset in the topic's row. It moves back only after a restore (``went_back``).
-    ``ends_early``: the log has lost an unsettled offset that the caller has read: by a restore, or by deletion.
+    ``shared_settled``: the settled offset in the topic's row. It moves back only after a restore (``was_restored``).
+    ``is_truncated``: the log has lost an unsettled offset that the caller has read: by a restore, or by deletion.
     """
 
     def __init__(self, using: str, topic: str) -> None:
         self.using, self.topic = using, topic
         self.settled = 0
-        self.went_back = self.ends_early = False
+        self.was_restored = self.is_truncated = False
         self.shared_settled = 0
         self._noted = MessageIdentity(0)
         self._busy: set[str] = set()
@@ -37,8 +37,8 @@ class Settler:
     def advance(self, seen: int = 0) -> int:
         """Continue the round, or begin one at the newest committed offset. Return the settled offset.
 
-        ``seen``: the highest offset that the caller has read; it is used for ``ends_early``. Garbage collection does
-        not cause ``ends_early``, because it deletes only settled messages.
+        ``seen``: the highest offset that the caller has read; it is used for ``is_truncated``. Garbage collection does
+        not cause ``is_truncated``, because it deletes only settled messages.
 
         An uncommitted offset below a committed one was handed out earlier, and its publisher has held a slot of the
         gate since before that. A round notes the newest committed offset. When each slot has been free once *after*
@@ -52,7 +52,7 @@ class Settler:
             self._noted = log.newest_mark(self.using, self.topic)
             # Read the row second: it then includes what others settled and deleted since the first read.
             self.note_shared(offsets.settled(self.using, self.topic))
-            self.ends_early = self.ends_early or max(self._noted.offset, self.shared_settled) < seen
+            self.is_truncated = self.is_truncated or max(self._noted.offset, self.shared_settled) < seen
             if self._noted.offset <= self.settled:
                 self._share()
                 return self.settled
@@ -66,7 +66,7 @@ class Settler:
     def note_shared(self, known: int) -> None:
         """Note the settled offset ``known`` of the topic's row. It moves back only after a restore of the database."""
         if known < self.shared_settled:
-            self.went_back = True
+            self.was_restored = True
             self._forget()
         self.shared_settled = known
         self.settled = max(self.settled, known)
@@ -75,7 +75,7 @@ class Settler:
         """Forget everything, and continue from the settled offset in the topic's row."""
         self._forget()
         self.note_shared(offsets.settled(self.using, self.topic))
-        self.went_back = self.ends_early = False
+        self.was_restored = self.is_truncated = False
 
     def _forget(self) -> None:
         self.settled = self.shared_settled = 0

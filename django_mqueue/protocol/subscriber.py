@@ -15,7 +15,7 @@ from ..store.connection import errors
 from ..store.leases import Holder
 from ..store.queries import unfinished
 from .acknowledging.acknowledger import Acknowledger
-from .claiming import UNLIMITED, Claiming
+from .claiming import UNLIMITED, Claimer
 from .consumer_state import ConsumerState, Options
 from .delivery import Delivery
 from .membership import Membership
@@ -25,56 +25,56 @@ from .watermarks import Watermarks
 
 logger = logging.getLogger("django_mqueue")
 
-REST = 5.0
-"""Seconds for which a group rests after the lock wait timeout of one of its statements."""
+BACKOFF = 5.0
+"""Seconds for which a group backs off after the lock wait timeout of one of its statements."""
 
 
 class Subscriber:
     """The protocol for one subscriber: one group, topic and name.
 
-    ``expires``: quarantine deliveries whose visibility timeout has expired. A ``Subscription`` sets it. A worker
-    extends its deliveries instead.
+    ``polled_by_caller``: a ``Subscription`` runs it, not a worker. It raises lock wait timeouts, and quarantines
+    deliveries whose visibility timeout has expired. A worker's group backs off instead, and extends its deliveries.
     """
 
     def __init__(
-        self, topic: str, group: str, name: str, options: Options, tailer: Tailer, *, expires: bool
+        self, topic: str, group: str, name: str, options: Options, tailer: Tailer, *, polled_by_caller: bool
     ) -> None:
         self.context = ConsumerState(
-            Holder(group, topic, name, new_incarnation()), options, outbox=tailer.outbox
+            Holder(group, topic, name, new_incarnation()), options, events=tailer.events
         )
-        self.tailer, self.expires = tailer, expires
+        self.tailer, self.polled_by_caller = tailer, polled_by_caller
         self.acknowledger = Acknowledger(self.context)
-        self.claiming = Claiming(self.context, self.acknowledger)
+        self.claimer = Claimer(self.context, self.acknowledger)
         self.membership = Membership(self.context, tailer)
         self.watermarks = Watermarks(self.context, tailer)
         self.collector = Collector(options.using, topic)
         self.careful = False
         """If True, the worker settles only deliveries whose rows no other transaction has locked."""
-        self._rest_until = -math.inf
+        self._backoff_until = -math.inf
 
     def start(self) -> None:
         """Join the tailer, then the group. So the tailer reports each message that the first read does not find."""
         self.context.tail = self.tailer.join(self.context.topic, self)
         self.membership.start()
 
-    def stop(self, unstarted: Sequence[Delivery] = (), *, patient: bool = True) -> None:
-        """Leave the group, and put back ``unstarted``, which reached no handler. ``patient``: see ``Membership``."""
+    def stop(self, unstarted: Sequence[Delivery] = (), *, wait_for_locks: bool = True) -> None:
+        """Leave the group, and put back ``unstarted``, which reached no handler. See ``Membership.stop``."""
         with self.context.lock:
-            self.claiming.make_sure()
-            self.acknowledger.give_back(unstarted)
+            self.claimer.undo_unknown_claim()
+            self.acknowledger.return_unstarted(unstarted)
             self.watermarks.finish()
-            self.membership.stop(patient=patient)
+            self.membership.stop(wait_for_locks=wait_for_locks)
             self.leave_tailer()  # Last: if the connection is lost before, ``stop`` is repeated and needs the tailer.
 
     def wind_up(self, unstarted: MutableSequence[Delivery]) -> None:
         """Do what is due while the last handlers run. Put back, and remove, ``unstarted``; release idle partitions."""
         context = self.context
         with context.lock:
-            if self.resting:
+            if self.backing_off:
                 self.membership.send_heartbeat_if_due()
                 return
-            self.claiming.make_sure()
-            self.acknowledger.give_back(unstarted)
+            self.claimer.undo_unknown_claim()
+            self.acknowledger.return_unstarted(unstarted)
             unstarted.clear()
             if any(not partition.in_flight for partition in context.partitions.values()):
                 self.watermarks.finish()
@@ -99,33 +99,34 @@ class Subscriber:
                 if partition is None:
                     self.membership.note_arrival(name)
                 elif partition.arrived(offset) or partition.more:
-                    context.touch(partition)
+                    context.mark_ready(partition)
 
     def reload(self, position: int) -> None:
         """Read all partitions again, after the tailer has reopened the log. Deliveries in flight continue."""
         context = self.context
         with context.lock:
-            self.claiming.make_sure()
+            self.claimer.undo_unknown_claim()
             context.tail = position
             self.membership.reload()
 
     @property
-    def resting(self) -> bool:
-        """True while the group rests: it claims nothing, settles no delivery and moves no watermark."""
-        return time.monotonic() < self._rest_until
+    def backing_off(self) -> bool:
+        """True while the group backs off: it claims nothing, settles no delivery and moves no watermark."""
+        return time.monotonic() < self._backoff_until
 
     @contextmanager
-    def resting_after_lock_wait(self) -> Iterator[None]:
-        """Let the group rest after a lock wait timeout. A ``Subscription`` raises the error."""
+    def backoff_after_lock_wait(self) -> Iterator[None]:
+        """Let the group back off after a lock wait timeout. A ``Subscription`` raises the error."""
         try:
             yield
         except DatabaseError as error:
-            if self.expires or not errors.is_locked(error):  # Includes NOWAIT errors of ``after_failure``.
+            # ``is_locked`` includes NOWAIT errors of ``after_failure``.
+            if self.polled_by_caller or not errors.is_locked(error):
                 raise
-            self._rest_until, self.careful = time.monotonic() + REST, True
+            self._backoff_until, self.careful = time.monotonic() + BACKOFF, True
             logger.warning(
                 "group waits for a lock: group %s, topic %s, for %s s; another transaction has locked its rows: %s",
-                self.context.group, self.context.topic, REST, error,
+                self.context.group, self.context.topic, BACKOFF, error,
                 extra=self.context.log_fields("lock_wait"),
             )  # fmt: skip
 
@@ -134,25 +135,25 @@ class Subscriber:
         self.membership.send_heartbeat_if_due()
 
     def tick(self) -> None:
-        """Do what is due. While the group rests, only renew its leases and send its heartbeat."""
+        """Do what is due. While the group backs off, only renew its leases and send its heartbeat."""
         with self.context.lock:
-            if self.resting:
+            if self.backing_off:
                 self.membership.send_heartbeat_if_due()
                 return
             self.membership.tick()
             self.watermarks.tick()
             self.collector.tick()
-            if self.context.outdated:
-                self.tailer.doubt(self.context.topic)
-                self.context.outdated = False
-            if self.expires:
+            if self.context.reload_needed:
+                self.tailer.request_reload(self.context.topic)
+                self.context.reload_needed = False
+            if self.polled_by_caller:
                 self.context.quarantine_expired()
 
     def due_in(self) -> float:
         """Return the seconds until ``tick`` has work, or until a retry may be claimed. New messages do not count."""
-        context, due = self.context, self.membership.due_in(resting=self.resting)
-        if self.resting:
-            return max(min(due, self._rest_until - time.monotonic()), 0)
+        context, due = self.context, self.membership.due_in(backing_off=self.backing_off)
+        if self.backing_off:
+            return max(min(due, self._backoff_until - time.monotonic()), 0)
         due = min(due, self.watermarks.due_in(), self.collector.due_in())
         with context.lock:
             if context.timers and not context.paused:
@@ -160,11 +161,11 @@ class Subscriber:
         return max(due, 0)
 
     def claim(self, capacity: int, start_now: int, most: int = UNLIMITED) -> list[Delivery]:
-        """Claim messages (see ``Claiming.claim_batch``). Return an empty list while the group rests."""
+        """Claim messages (see ``Claimer.claim``). Return an empty list while the group backs off."""
         got: list[Delivery] = []
-        if not self.resting:
-            with self.resting_after_lock_wait(), self.context.lock:
-                got = self.claiming.claim_batch(capacity, start_now, most)
+        if not self.backing_off:
+            with self.backoff_after_lock_wait(), self.context.lock:
+                got = self.claimer.claim(capacity, start_now, most)
         return got
 
     def ack_and_claim(
@@ -175,13 +176,13 @@ class Subscriber:
             self.acknowledger.ack(acks, starting)
             return []
         with self.context.lock:
-            return self.claiming.claim_batch(capacity, start_now, most, acks=acks, starting=starting)
+            return self.claimer.claim(capacity, start_now, most, acks=acks, starting=starting)
 
     @property
     def has_work(self) -> bool:
         """Return whether a claim may find messages, judged by memory alone."""
         context = self.context
-        if context.paused or self.resting:
+        if context.paused or self.backing_off:
             return False
         with context.lock:
             context.expire_timers()
@@ -193,9 +194,9 @@ class Subscriber:
 
     @property
     def has_quarantined(self) -> bool:
-        return bool(self.context.quarantined) and not (self.resting or self.context.paused)
+        return bool(self.context.quarantined) and not (self.backing_off or self.context.paused)
 
-    def alone(self) -> Delivery | None:
+    def quarantined_delivery(self) -> Delivery | None:
         """Return the delivery that runs alone now, or None."""
         return next((d for d in self.deliveries() if d.status.alone), None)
 
@@ -208,7 +209,7 @@ class Subscriber:
         """Search all partitions again. Return whether this subscriber has work, or could take some, now."""
         context = self.context
         with context.lock:
-            free = self.membership.look_again()
+            free = self.membership.discover_now()
             context.expire_timers()
             if context.paused:
                 return bool(context.in_flight) or context.resetting

@@ -19,7 +19,7 @@ from ..policy.names import key_of
 from ..store import log
 from ..store.connection import session
 from . import events
-from .events import EventQueue, Outbox
+from .events import EventQueue, EventSink
 from .promoting import Promoter, Promotion
 from .retention.garbage_collection import is_kept
 from .settling import Settler
@@ -31,12 +31,14 @@ ROWS = 1000
 RANGES = 400
 """Maximum number of holes in one statement."""
 SWEEP_EVERY = 0.25
-SETTLE_EVERY = 0.5
-SETTLE_AGAIN = 0.1
+"""Minimum seconds between two passes over the holes of a topic."""
+SETTLE_EVERY, SETTLE_AGAIN = 0.5, 0.1
+"""Seconds until settling is tried again, and the same while slots of the gate are held."""
 SETTLE_AT_START = 0.5
+"""Maximum seconds for which a new tail waits until its newest message is settled."""
 PROMOTE_AGAIN = 0.1
 """Seconds until the next try to promote messages that another transaction has locked."""
-SHARE = 0.2
+TIME_FRACTION_MAX = 0.2
 """Maximum fraction of the time that goes into re-reading holes."""
 MIN_RELOAD_INTERVAL = 30.0
 """Minimum seconds between two re-reads that may be unnecessary.
@@ -72,9 +74,9 @@ class Tail:
     ``sweep_from``: the offset where the current pass over the holes continues; 0 between passes. ``sweep_settled``: the
     settled offset when that pass began. ``sweep_pause``: do not read holes before this monotonic time, even after a
     wake-up. ``compacted``: this pass has removed other topics' offsets from the holes. ``compacted_to``: the offset up
-    to which they were removed. ``due_at``: the monotonic time when the next scheduled message is due. ``stale``: the
-    topic must be read again, because memory may be of another log. ``reload_at``: do not read an ``is_kept`` topic
-    again before this monotonic time.
+    to which they were removed. ``due_at``: the monotonic time when the next scheduled message is due.
+    ``reload_needed``: the topic must be read again, because memory may be of another log. ``reload_at``: do not read an
+    ``is_kept`` topic again before this monotonic time.
     """
 
     topic: str
@@ -91,7 +93,7 @@ class Tail:
     sweep_pause: float = -math.inf
     settle_at: float = -math.inf
     due_at: float = math.inf
-    stale: bool = False
+    reload_needed: bool = False
     reload_at: float = -math.inf
 
     def notify(self, rows: Sequence[tuple[int, str, str]]) -> None:
@@ -103,8 +105,8 @@ class Tail:
 class Tailer:
     """The tails of all topics that a process consumes. Not thread-safe."""
 
-    def __init__(self, using: str, outbox: Outbox | None = None) -> None:
-        self.using, self.outbox = using, outbox or EventQueue()
+    def __init__(self, using: str, sink: EventSink | None = None) -> None:
+        self.using, self.events = using, sink or EventQueue()
         self.tails: dict[str, Tail] = {}
         self.arrivals = 0
         """The number of new rows that ``tick`` has found, without the messages that it has promoted."""
@@ -137,10 +139,10 @@ class Tailer:
         if topic in self.tails:
             self.tails[topic].settler.note_shared(known)
 
-    def doubt(self, topic: str) -> None:
+    def request_reload(self, topic: str) -> None:
         """Read the whole topic again with the next tick: the tables hold less than memory says."""
         if topic in self.tails:
-            self.tails[topic].stale = True
+            self.tails[topic].reload_needed = True
 
     def _open(self, topic: str) -> Tail:
         """Start a tail at the newest message. The unsettled offsets below it are one hole."""
@@ -197,16 +199,16 @@ class Tailer:
             self._connection.note()
             self._reload_at = now + MIN_RELOAD_INTERVAL
         for tail in list(self.tails.values()):
-            tail.stale = tail.stale or is_new or self._has_lost(tail, now)
-        for tail in [tail for tail in self.tails.values() if tail.stale]:
+            tail.reload_needed = tail.reload_needed or is_new or self._has_lost(tail, now)
+        for tail in [tail for tail in self.tails.values() if tail.reload_needed]:
             self.send_heartbeat_if_due()
             self._open_again(tail)
-            tail.stale = False  # Not earlier: if the read fails, the next tick repeats it.
+            tail.reload_needed = False  # Not earlier: if the read fails, the next tick repeats it.
 
     def _has_lost(self, tail: Tail, now: float) -> bool:
         """Return whether the log seems to have lost rows that this tail has read."""
         settler = tail.settler
-        if settler.went_back or (settler.ends_early and not is_kept(tail.topic)):
+        if settler.was_restored or (settler.is_truncated and not is_kept(tail.topic)):
             logger.warning(
                 "the log lost messages that this worker has read: topic %s. The database was restored to an earlier"
                 " state (from a backup or an older replica), or the newest message was deleted. The worker reads the"
@@ -214,7 +216,7 @@ class Tailer:
                 tail.topic,
             )
             return True
-        if settler.ends_early and now >= tail.reload_at:
+        if settler.is_truncated and now >= tail.reload_at:
             # Probably a redriven dead letter: redrive deletes a letter even if it is not settled.
             tail.reload_at = now + MIN_RELOAD_INTERVAL
             return True
@@ -247,10 +249,10 @@ class Tailer:
             result = self.tails[topic].promoter.promote()
             came.append(result)
             if result.promoted:
-                commits.after_commit(self.using, topic)
+                commits.wake_after_commit(self.using, topic)
             for row, reason in result.dropped.items():
                 events.dropped(
-                    self.outbox, topic, using=self.using, id=row.id, key=key_of(row.partition),
+                    self.events, topic, using=self.using, id=row.id, key=key_of(row.partition),
                     group=row.group or None, reason=reason,
                 )  # fmt: skip
             self._waited.discard(topic)
@@ -310,21 +312,21 @@ class Tailer:
         if not tail.sweep_from:
             tail.sweep_settled = tail.settler.settled
         if len(tail.holes) > RANGES and not tail.compacted:
-            self._compact(tail)
+            self._drop_other_topics(tail)
         else:
             tail.sweep_from = self._read_holes(tail, tail.sweep_from)
             if not tail.sweep_from:
                 tail.holes.drop_settled(tail.sweep_settled)
                 tail.compacted = False
         now = time.monotonic()
-        pause = (now - started) / SHARE
+        pause = (now - started) / TIME_FRACTION_MAX
         tail.sweep_pause = now + pause
         tail.sweep_at = now + (pause if tail.sweep_from else max(SWEEP_EVERY, pause))
 
     def _catch_up(self, tail: Tail) -> None:
         """Read all holes before new rows go to a strict listener: rows in holes may have been committed earlier."""
         while len(tail.holes) > RANGES and tail.compacted_to < tail.position:
-            self._compact(tail)
+            self._drop_other_topics(tail)
         start = self._read_holes(tail, 0)
         while start:
             start = self._read_holes(tail, start)
@@ -338,7 +340,7 @@ class Tailer:
             return rows[-1][0] + 1
         return ranges[-1][1] + 1 if len(ranges) == RANGES else 0
 
-    def _compact(self, tail: Tail) -> None:
+    def _drop_other_topics(self, tail: Tail) -> None:
         """Remove the committed offsets of other topics from the holes, up to ``ROWS`` at a time. Read each row once."""
         start = max(tail.compacted_to + 1, tail.holes.ranges[0][0])
         rows = log.all_topics(self.using, start, tail.position, ROWS)

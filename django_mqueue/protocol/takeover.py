@@ -37,7 +37,7 @@ CHECK_AGAIN = 0.1
 """Seconds until the next discovery if another worker releases the leases of a dead member now."""
 
 
-def live_members(
+def release_dead_members(
     context: ConsumerState, members: Sequence[Member], interval: float
 ) -> tuple[list[str], float]:
     """Release the leases of dead members. Return the sorted names of live members, and the seconds to the next check.
@@ -69,13 +69,13 @@ def _release(context: ConsumerState, member: Member, interval: float) -> bool:
     def work(cursor: CursorWrapper) -> tuple[bool, bool]:
         if not heartbeats.lock_dead(cursor, dead, int((interval + RECONNECT) * 1000)):
             return False, False
-        has_none = leases.release_unlocked(cursor, dead)
-        if has_none:
+        all_released = leases.release_unlocked(cursor, dead)
+        if all_released:
             heartbeats.mark_dead(cursor, dead)
-        return True, has_none
+        return True, all_released
 
-    is_dead, has_none = session.run(context.using, work)
-    if has_none:  # Otherwise a later discovery releases the locked rest.
+    is_dead, all_released = session.run(context.using, work)
+    if all_released:  # Otherwise a later discovery releases the locked rest.
         logger.warning(
             "worker is dead, its leases are released: subscriber %s, group %s, topic %s",
             member.name, context.group, context.topic,

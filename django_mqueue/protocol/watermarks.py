@@ -17,8 +17,9 @@ from .fetching import load_again
 from .partition_state import Partition
 from .tailer import Tailer
 
-EVERY = 0.1
-SHARE = 0.2
+ADVANCE_INTERVAL = 0.1
+"""Minimum seconds between two advances of a subscriber's watermarks."""
+TIME_FRACTION_MAX = 0.2
 """Maximum fraction of the time that goes into moving watermarks."""
 
 
@@ -26,13 +27,13 @@ SHARE = 0.2
 class _Advance:
     """The result of one transaction for some partitions.
 
-    ``settled``: the settled offset that all workers share. ``went_back``: the database was restored since memory was
+    ``settled``: the settled offset that all workers share. ``was_restored``: the database was restored since memory was
     read. ``forgotten``: partitions whose position row is gone. ``positions``: new positions. ``missed``: partitions and
     offsets of undelivered messages that memory may lack. ``busy``: partitions whose lease or registration is locked.
     """
 
     settled: int
-    went_back: bool = False
+    was_restored: bool = False
     forgotten: list[str] = field(default_factory=list)
     positions: dict[str, Position] = field(default_factory=dict)
     missed: list[tuple[str, int]] = field(default_factory=list)
@@ -58,7 +59,7 @@ class Watermarks:
         if names:
             self._advance(names, settled)
             now = time.monotonic()
-            self._next = now + max(EVERY, (now - started) / SHARE)
+            self._next = now + max(ADVANCE_INTERVAL, (now - started) / TIME_FRACTION_MAX)
 
     def due_in(self) -> float:
         """Return the seconds until a watermark may move; infinity if none waits for it."""
@@ -101,13 +102,13 @@ class Watermarks:
                 for name, place in advance.positions.items()
                 if place != _remembered(partitions[name])
             ]
-            if moved and not advance.went_back:
+            if moved and not advance.was_restored:
                 watermarks.advance(cursor, context.group, context.topic, moved)
             return advance
 
         advance = session.run(context.using, work)
-        if advance.went_back:
-            context.outdated = True
+        if advance.was_restored:
+            context.reload_needed = True
             return
         load_again(context, advance.forgotten)
         for name in names:
@@ -120,7 +121,7 @@ class Watermarks:
                 self._note(partitions[name], advance.positions[name], advance.settled)
             elif name in context.partitions:
                 context.unsettled[name] = None
-                context.doubt = True
+                context.check_leases = True
         for name, offset in advance.missed:
             self._add_missed(partitions[name], offset)
 
@@ -131,7 +132,7 @@ class Watermarks:
         found = watermarks.backlog(cursor, context.group, context.topic, above, settled, context.start)
         settled = min(settled, found.settled)
         advance = _Advance(settled)
-        advance.went_back = any(
+        advance.was_restored = any(
             place.acked < partitions[name].watermark or place.scanned < partitions[name].scanned
             for name, place in found.positions.items()
         )
@@ -174,7 +175,7 @@ class Watermarks:
             partition.more = True
         elif not partition.add_late(offset):
             return
-        self.context.touch(partition)
+        self.context.mark_ready(partition)
 
 
 def _remembered(partition: Partition) -> Position:

@@ -25,4 +25,4 @@ def send(using: str, key: str, step: Mapping[str, Any]) -> None:
     """Store the message of the next step, in the current transaction if there is one. ``step``: JSON."""
     row = NewRow(key, uuid7(), encoding.encode(step, "", None, BYTES_MAX))
     session.run(using, lambda cursor: log.insert(cursor, names.OPERATIONS_TOPIC, [row]))
-    commits.after_commit(using, names.OPERATIONS_TOPIC)
+    commits.wake_after_commit(using, names.OPERATIONS_TOPIC)

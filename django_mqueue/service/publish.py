@@ -165,7 +165,7 @@ def _publish(
         )
     events.published(alias, topic, [row], [due], [published])
     if published.created or published.replaced:
-        commits.after_commit(alias, topic)
+        commits.wake_after_commit(alias, topic)
     if on_duplicate == "error" and not published.created:
         raise DuplicateMessage(published)
     return published
@@ -248,7 +248,7 @@ def _publish_many(
         stored = session.run(alias, store)
     events.published(alias, topic, rows, dues, stored)
     if any(one.created for one in stored):
-        commits.after_commit(alias, topic)
+        commits.wake_after_commit(alias, topic)
     return stored
 
 

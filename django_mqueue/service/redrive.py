@@ -196,7 +196,7 @@ class DeadLetterSelection:
         if self.redrives and not dry_run:
             events.redriven(self.using, self.topic, [dead_letter.row for dead_letter in moved])
             if moved:
-                commits.after_commit(self.using, self.topic)
+                commits.wake_after_commit(self.using, self.topic)
         return batch
 
     def _pages(self, groups: Sequence[str], ids: Sequence[str], at_once: int) -> Iterator[list[int]]:

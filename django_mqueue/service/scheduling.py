@@ -127,7 +127,7 @@ def change_row(
             session.run_statement(alias, work, latest=True) if author is None else session.run(alias, work)
         )
     if changed and due is not None:
-        commits.after_commit(alias, topic)
+        commits.wake_after_commit(alias, topic)
     return changed
 
 

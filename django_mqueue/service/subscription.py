@@ -39,15 +39,15 @@ def refuse_in_transaction(using: str, what: str) -> None:
         )
 
 
-def stop_safely(subscriber: Subscriber, unstarted: Sequence[Delivery], *, patient: bool = True) -> None:
+def stop_safely(subscriber: Subscriber, unstarted: Sequence[Delivery], *, wait_for_locks: bool) -> None:
     """Call ``subscriber.stop`` to leave the group, on a new connection if the old one is lost."""
     try:
-        subscriber.stop(unstarted, patient=patient)
+        subscriber.stop(unstarted, wait_for_locks=wait_for_locks)
     except Error as error:
         if not errors.is_lost(error) or session.in_transaction(subscriber.context.using):
             raise
         session.discard(subscriber.context.using)
-        subscriber.stop(unstarted, patient=patient)
+        subscriber.stop(unstarted, wait_for_locks=wait_for_locks)
 
 
 def default_name() -> str:
@@ -105,7 +105,7 @@ class Subscription:
         self._subscriber: Subscriber | None = None
         self._scheduler: ClaimScheduler | None = None
         self._polling = threading.Lock()
-        self._outbox = EventQueue()
+        self._events = EventQueue()
 
     def __enter__(self) -> Subscription:
         return self.open()
@@ -119,8 +119,9 @@ class Subscription:
             raise MQueueError(f"subscription {self.name!r} is already open")
         refuse_in_transaction(self.using, "open a subscription")
         subscribe(self.topic, self.group, self.start, using=self.using)
+        tailer = Tailer(self.using, self._events)
         subscriber = Subscriber(
-            self.topic, self.group, self.name, self._options, Tailer(self.using, self._outbox), expires=True
+            self.topic, self.group, self.name, self._options, tailer, polled_by_caller=True
         )
         subscriber.start()
         self._subscriber, self._scheduler = subscriber, ClaimScheduler([subscriber], Quarantine(quiet_for=0))
@@ -131,8 +132,8 @@ class Subscription:
         with self._polling:
             subscriber, self._subscriber = self._subscriber, None
             if subscriber is not None:
-                stop_safely(subscriber, ())
-        self._outbox.send()
+                stop_safely(subscriber, (), wait_for_locks=True)
+        self._events.send()
 
     def poll(self, max_messages: int = 100) -> list[Delivery]:
         """Do the work that is due, and return up to ``max_messages`` deliveries, perhaps none. Never wait for messages.
@@ -151,7 +152,7 @@ class Subscription:
             tracing.received(deliveries, self.name, begun)
             events.delivered(deliveries)
         finally:
-            self._outbox.send()
+            self._events.send()
         return deliveries
 
     def _deliveries(self, max_messages: int) -> list[Delivery]:

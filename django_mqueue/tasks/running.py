@@ -16,7 +16,7 @@ from ..messages import Message
 from ..policy.durations import moment
 from ..protocol.delivery import Delivery
 from ..store.failures import WORKER_DIED
-from ..workers.jobs import Exhausted
+from ..workers.handler_calls import Exhausted
 from ..workers.registry import Limits
 from .backend import MQueueBackend, backend_named
 from .compat import (

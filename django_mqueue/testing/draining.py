@@ -30,9 +30,9 @@ from ..store.connection.moved_clock import moved_clock
 from ..store.queries import topic_index
 from ..store.queries.group_rows import now_ms
 from ..store.scheduling import schedule
-from ..workers import connections
+from ..workers import connection_cleanup
 from ..workers.executor import final_verdicts, verdicts
-from ..workers.jobs import Job
+from ..workers.handler_calls import HandlerCall
 from ..workers.registry import Handler, autodiscover, handlers
 
 logger = logging.getLogger("django_mqueue")
@@ -133,10 +133,10 @@ class _Drain:
     """A worker without threads and without waiting. It uses the caller's transaction, if there is one."""
 
     def __init__(self, chosen: Sequence[Handler], using: str) -> None:
-        self.using, self.outbox = using, _Outbox(using)
-        self.tailer = Tailer(using, self.outbox)
+        self.using, self.events = using, _DeferredEvents(using)
+        self.tailer = Tailer(using, self.events)
         self.handlers: dict[Subscriber, Handler] = {}
-        self.dispatch = ClaimScheduler([], Quarantine(quiet_for=0))
+        self.scheduler = ClaimScheduler([], Quarantine(quiet_for=0))
         for handler in chosen:
             subscribe(handler.topic, handler.group, handler.start, using=using)
         self._without_messages = list(chosen)
@@ -154,11 +154,11 @@ class _Drain:
         for handler in fresh:
             options = handler.options(self.using, eager=True)
             subscriber = Subscriber(
-                handler.topic, handler.group, default_name(), options, self.tailer, expires=False
+                handler.topic, handler.group, default_name(), options, self.tailer, polled_by_caller=False
             )
             subscriber.start()
             self.handlers[subscriber] = handler
-            self.dispatch.subscribers.append(subscriber)
+            self.scheduler.subscribers.append(subscriber)
             self._without_messages.remove(handler)
         return bool(fresh)
 
@@ -171,14 +171,14 @@ class _Drain:
             more = self.tailer.tick()
             for subscriber in self.handlers:
                 subscriber.membership.tick()
-            deliveries = self.dispatch.claim(AT_ONCE)
-            self.outbox.flush()
+            deliveries = self.scheduler.claim(AT_ONCE)
+            self.events.flush()
             for together in by_call(deliveries):
                 handled += together
                 delivered(together)
-                self.outbox.flush()
+                self.events.flush()
                 self._handle(together)
-                self.outbox.flush()
+                self.events.flush()
             idle = 0 if deliveries or more else idle + 1
             if idle == 1:
                 if self._start_subscribers():
@@ -198,7 +198,7 @@ class _Drain:
     def stop(self) -> None:
         for subscriber in self.handlers:
             subscriber.stop()
-        self.outbox.flush()
+        self.events.flush()
 
     def _handle(self, together: list[Delivery]) -> None:
         handler = next(
@@ -206,12 +206,12 @@ class _Drain:
             for subscriber, handler in self.handlers.items()
             if subscriber.acknowledger is together[0].status.acknowledger
         )
-        job = Job(handler, together)
+        call = HandlerCall(handler, together)
         if session.in_transaction(self.using):
             with transaction.atomic(using=self.using):
-                found = verdicts(job)
+                found = verdicts(call)
         else:
-            found = final_verdicts(job)
+            found = final_verdicts(call)
         for delivery, verdict in found.items():
             verdict.settle(delivery)
             if verdict.verb not in ("ack", "postpone"):
@@ -222,7 +222,7 @@ class _Drain:
                 )  # fmt: skip
 
 
-class _Outbox(EventQueue):
+class _DeferredEvents(EventQueue):
     """Sends signals only between two steps, because a receiver could break a handler's transaction."""
 
     def __init__(self, using: str) -> None:
@@ -240,4 +240,4 @@ class _Outbox(EventQueue):
                     event()
             else:
                 event()
-                connections.after_use()
+                connection_cleanup.after_use()

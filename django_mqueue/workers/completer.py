@@ -11,18 +11,17 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from itertools import islice
 
 from django.db import DatabaseError
 
 from ..drawing.printing import on_a_line
 from ..exceptions import StaleDelivery
-from ..protocol.acknowledging.acknowledger import Acknowledger, is_long
-from ..protocol.acknowledging.extending import prolong
+from ..protocol.acknowledging.acknowledger import Acknowledger, is_parked
+from ..protocol.acknowledging.extending import extend_unlocked
 from ..protocol.delivery import Delivery
 from ..protocol.subscriber import Subscriber
 from ..store.connection import errors
-from .jobs import Outcome, Verdict
+from .handler_calls import Outcome, Verdict
 from .registry import Handler
 from .sharing import LOCKED_FOR, Plan, Share
 
@@ -36,11 +35,11 @@ Start = Callable[[list[Delivery]], None]
 
 
 class Completer:
-    """Settles outcomes. ``finished``: outcomes that are not settled yet. ``counts``: settled messages by verb."""
+    """Settles outcomes. ``unsettled``: outcomes that are not settled yet. ``counts``: settled messages by verb."""
 
     def __init__(self, handlers: Mapping[Subscriber, Handler]) -> None:
         self.handlers = handlers
-        self.finished: list[Outcome] = []
+        self.unsettled: list[Outcome] = []
         self.counts: Counter[str] = Counter()
         self._subscriber_of: dict[Acknowledger, Subscriber] = {
             subscriber.acknowledger: subscriber for subscriber in handlers
@@ -51,53 +50,53 @@ class Completer:
     @property
     def all_locked(self) -> bool:
         """Return whether all outcomes wait for handlers that have run too long and hold their rows locked."""
-        return all(outcome.overdue and id(outcome) in self._locked for outcome in self.finished)
+        return all(outcome.overdue and id(outcome) in self._locked for outcome in self.unsettled)
 
-    def give(self, plans: Mapping[Subscriber, Plan], claim: Claim, start: Start) -> list[Delivery]:
+    def settle_and_start(self, plans: dict[Subscriber, Plan], claim: Claim, start: Start) -> list[Delivery]:
         """Settle the outcomes that can be settled now, and carry out plans.
 
         ``claim`` acknowledges deliveries, marks the messages of lots as handed to handlers, and claims a share. Then
         each lot is passed to ``start``. Returns the messages of lots that another transaction has locked. If the
-        connection fails, outcomes that are not settled stay in ``finished``.
+        connection fails, outcomes that are not settled stay in ``unsettled``.
         """
-        held: list[Delivery] = []
+        locked: list[Delivery] = []
         for subscriber in self.handlers:
             mine = subscriber.acknowledger
             acks = [
                 o for o in self.due() if o.verdict.verb == "ack" and o.delivery.status.acknowledger is mine
             ]
             plan = plans.get(subscriber, Plan())
-            if (acks or plan.lots) and not subscriber.resting:
-                with subscriber.resting_after_lock_wait():
-                    locked = self._ack(subscriber, acks, plan, claim)
+            if (acks or plan.lots) and not subscriber.backing_off:
+                with subscriber.backoff_after_lock_wait():
+                    found = self._ack(subscriber, acks, plan, claim)
                     for lot in plan.lots:
-                        if free := [delivery for delivery in lot if delivery not in locked]:
+                        if free := [delivery for delivery in lot if delivery not in found]:
                             start(free)
-                        held += [delivery for delivery in lot if delivery in locked]
-        for alike in list(islice(self._failures_by_verdict(), AT_ONCE)):
+                        locked += [delivery for delivery in lot if delivery in found]
+        for alike in self._failures_by_verdict()[:AT_ONCE]:
             subscriber = self._subscriber_of[alike[0].delivery.status.acknowledger]
-            if not subscriber.resting:
-                with subscriber.resting_after_lock_wait():
+            if not subscriber.backing_off:
+                with subscriber.backoff_after_lock_wait():
                     self._fail(subscriber, alike)
-        return held
+        return locked
 
     def due(self) -> Iterator[Outcome]:
         """Return the outcomes to settle now. Outcomes whose rows were locked wait for ``LOCKED_FOR`` seconds."""
         now = time.monotonic()
-        return (outcome for outcome in self.finished if self._locked.get(id(outcome), now) <= now)
+        return (outcome for outcome in self.unsettled if self._locked.get(id(outcome), now) <= now)
 
-    def _failures_by_verdict(self) -> Iterator[list[Outcome]]:
-        """Yield the failed outcomes in lists that can be settled together: the same verdict for the same group."""
+    def _failures_by_verdict(self) -> list[list[Outcome]]:
+        """Return the failed outcomes in lists that can be settled together: the same verdict for the same group."""
         found: dict[Hashable, list[Outcome]] = {}
         for outcome in self.due():
             if (
                 outcome.verdict.verb == "ack"
-                or self._subscriber_of[outcome.delivery.status.acknowledger].resting
+                or self._subscriber_of[outcome.delivery.status.acknowledger].backing_off
             ):
                 continue
             same: Hashable = (outcome.delivery.status.acknowledger, outcome.verdict, outcome.overdue)
             found.setdefault(id(outcome) if _needs_own_transaction(outcome) else same, []).append(outcome)
-        yield from found.values()
+        return list(found.values())
 
     def _ack(self, subscriber: Subscriber, acks: list[Outcome], plan: Plan, claim: Claim) -> list[Delivery]:
         """Acknowledge outcomes, and carry out a plan. Return the deliveries that another transaction has locked."""
@@ -121,13 +120,13 @@ class Completer:
 
         locked: list[Delivery] = []
         if subscriber.careful:
-            locked, stale = subscriber.acknowledger.if_free([*deliveries, *starting], ack)
+            locked, stale = subscriber.acknowledger.settle_unlocked([*deliveries, *starting], ack)
             subscriber.careful = bool(locked)
         else:
             stale = list(ack([*deliveries, *starting]))
         self._log_stale(subscriber, [d for d in deliveries if d in stale], "ack")
-        self._settled(acks, locked)
-        self.counts["ack"] += sum(delivery.status.answer == "ack" for delivery in deliveries)
+        self._remove_settled(acks, locked)
+        self.counts["ack"] += sum(delivery.status.settled_by == "ack" for delivery in deliveries)
         return locked
 
     def _fail(self, subscriber: Subscriber, alike: list[Outcome]) -> None:
@@ -141,7 +140,7 @@ class Completer:
                     verdict.settle(free[0])
                 else:
                     error = verdict.error if verdict.verb == "nack" else None
-                    subscriber.acknowledger.put_back(free, verdict.delay, error)
+                    subscriber.acknowledger.nack_or_postpone(free, verdict.delay, error)
             except StaleDelivery as error:
                 return list(error.stale)
             return []
@@ -149,7 +148,7 @@ class Completer:
         locked: list[Delivery] = []
         if alike[0].overdue or subscriber.careful:
             try:
-                locked, stale = subscriber.acknowledger.if_free(deliveries, settle)
+                locked, stale = subscriber.acknowledger.settle_unlocked(deliveries, settle)
             except DatabaseError as error:
                 if not (alike[0].overdue and errors.is_locked(error)):
                     raise
@@ -160,12 +159,12 @@ class Completer:
         for delivery in deliveries:
             if delivery not in stale and delivery not in locked:
                 self._log(self.handlers[subscriber], delivery, verdict)
-        self._settled(alike, locked)
+        self._remove_settled(alike, locked)
 
-    def _settled(self, outcomes: Sequence[Outcome], locked: Sequence[Delivery]) -> None:
+    def _remove_settled(self, outcomes: Sequence[Outcome], locked: Sequence[Delivery]) -> None:
         """Remove settled outcomes. Outcomes of locked rows are settled again after ``LOCKED_FOR`` seconds."""
         settled = {id(outcome) for outcome in outcomes if outcome.delivery not in locked}
-        self.finished = [o for o in self.finished if id(o) not in settled]
+        self.unsettled = [o for o in self.unsettled if id(o) not in settled]
         for outcome in outcomes:
             self._locked.pop(id(outcome), None)
             if outcome.delivery in locked:
@@ -213,8 +212,8 @@ class Completer:
                 if d.status.expires < soon and not (handler.atomic or d.status.atomic)
             ]
             if aging:
-                with subscriber.resting_after_lock_wait():
-                    prolong(subscriber.context, aging, handler.visible_ms)
+                with subscriber.backoff_after_lock_wait():
+                    extend_unlocked(subscriber.context, aging, handler.visible_ms)
 
 
 def _needs_own_transaction(outcome: Outcome) -> bool:
@@ -222,4 +221,4 @@ def _needs_own_transaction(outcome: Outcome) -> bool:
     status, verdict = outcome.delivery.status, outcome.verdict
     context = status.acknowledger.context
     last = verdict.verb == "nack" and status.failures + 1 >= context.options.max_attempts
-    return verdict.verb == "reject" or last or is_long(context, round(verdict.delay * 1000))
+    return verdict.verb == "reject" or last or is_parked(context, round(verdict.delay * 1000))

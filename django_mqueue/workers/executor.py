@@ -18,8 +18,8 @@ from ..protocol import events
 from ..protocol.acknowledging.transactional import atomically
 from ..protocol.delivery import Delivery
 from ..store.connection import errors
-from . import connections
-from .jobs import DEFAULT_DELAY, Job, Outcome, Verdict, verdicts_on
+from . import connection_cleanup
+from .handler_calls import DEFAULT_DELAY, HandlerCall, Outcome, Verdict, verdicts_on
 from .kinds import parsed
 from .registry import Handler
 
@@ -31,83 +31,83 @@ AGAIN = Verdict("postpone")
 UNKNOWN_ERROR = Verdict("nack", DEFAULT_DELAY, "the handler failed, and its error cannot be shown")
 
 
-def call(job: Job) -> list[Outcome]:
+def execute(call: HandlerCall) -> list[Outcome]:
     """Run the handler, and return the outcomes. Never raises, even if the handler or the retry policy does."""
-    handler = job.handler
-    job.begins()
+    handler = call.handler
+    call.record_start()
     try:
-        events.delivered(job.deliveries)
-        found = final_verdicts(job)
+        events.delivered(call.deliveries)
+        found = final_verdicts(call)
     except BaseException:
         # The exception cannot be formatted, or the retry policy has raised ``SystemExit``: the attempt has failed.
         logger.exception("handler's outcome unknown: %s", handler.name)
-        connections.after_use()
-        found = dict.fromkeys(job.deliveries, UNKNOWN_ERROR)
-    return [Outcome(delivery, found[delivery]) for delivery in job.deliveries]
+        connection_cleanup.after_use()
+        found = dict.fromkeys(call.deliveries, UNKNOWN_ERROR)
+    return [Outcome(delivery, found[delivery]) for delivery in call.deliveries]
 
 
-def final_verdicts(job: Job) -> dict[Delivery, Verdict]:
+def final_verdicts(call: HandlerCall) -> dict[Delivery, Verdict]:
     """Return the verdicts after an end of the transaction that the handler may have left open."""
-    found = verdicts(job)
-    if not connections.after_use():
+    found = verdicts(call)
+    if not connection_cleanup.after_use():
         # The handler's writes are rolled back: an ack would lose them. An ack of its own is committed already.
         lost = [
             delivery
             for delivery, verdict in found.items()
-            if verdict.verb == "ack" and not verdict.unread and delivery.status.answer != "ack"
+            if verdict.verb == "ack" and not verdict.unread and delivery.status.settled_by != "ack"
         ]
-        found |= verdicts_on(job.handler, lost, MQueueError(TRANSACTION_LEFT_OPEN), TRANSACTION_LEFT_OPEN)
+        found |= verdicts_on(call.handler, lost, MQueueError(TRANSACTION_LEFT_OPEN), TRANSACTION_LEFT_OPEN)
     return found
 
 
-def verdicts(job: Job) -> dict[Delivery, Verdict]:
+def verdicts(call: HandlerCall) -> dict[Delivery, Verdict]:
     """Run the handler inside a span, and return the verdict on each delivery."""
-    status = job.deliveries[0].status
+    status = call.deliveries[0].status
     with tracing.processing(
-        job.deliveries, status.receipt.partition, status.acknowledger.context.holder.name
+        call.deliveries, status.receipt.partition, status.acknowledger.context.holder.name
     ) as span:
-        given = _given(job, span)
-        found = job.judged | (_run(job, given, span) if given else {})
+        given = _given(call, span)
+        found = call.verdicts_without_call | (_run(call, given, span) if given else {})
         if span.exists:
-            _describe(span, job, found)
+            _describe(span, call, found)
     return found
 
 
-def _given(job: Job, span: tracing.Span) -> dict[Delivery, Message]:
-    """Return the messages for the handler. ``job.judged`` gets the verdicts on the others."""
-    handler = job.handler
+def _given(call: HandlerCall, span: tracing.Span) -> dict[Delivery, Message]:
+    """Return the messages for the handler. ``call.verdicts_without_call`` gets the verdicts on the others."""
+    handler = call.handler
     given: dict[Delivery, Message] = {}
-    for delivery in job.deliveries:
+    for delivery in call.deliveries:
         try:
             if handler.filter is not None and not handler.filter(delivery):
-                job.judged[delivery] = UNREAD
+                call.verdicts_without_call[delivery] = UNREAD
                 delivery.status.skipped = True
             else:
                 given[delivery] = delivery if handler.kinds is None else parsed(delivery, handler.kinds)
         except BaseException as exception:
             if not handler.batch:
                 span.failed(exception)
-                job.failed(exception)
-            job.judged |= verdicts_on(handler, [delivery], exception)
+                call.record_error(exception)
+            call.verdicts_without_call |= verdicts_on(handler, [delivery], exception)
     return given
 
 
-def _run(job: Job, given: dict[Delivery, Message], span: tracing.Span) -> dict[Delivery, Verdict]:
-    handler, deliveries = job.handler, list(given)
+def _run(call: HandlerCall, given: dict[Delivery, Message], span: tracing.Span) -> dict[Delivery, Verdict]:
+    handler, deliveries = call.handler, list(given)
     argument: Any = list(given.values()) if handler.batch else given[deliveries[0]]
     try:
         with atomically(deliveries) if handler.is_atomic(deliveries[0]) else nullcontext():
             result = handler.function(argument)
             if result is not None and inspect.isawaitable(result):
                 # With asyncio.run, database work would use other threads, whose connections are not checked.
-                async_to_sync(_await)(job, result)
+                async_to_sync(_await)(call, result)
     except BaseException as exception:
         span.failed(exception)
-        job.failed(exception)
+        call.record_error(exception)
         causes = exception, exception.__cause__, exception.__context__
         if any(one is not None and errors.is_read_only(one) for one in causes):
-            connections.renew_after_use()
-        if all(delivery.status.answer == "ack" for delivery in deliveries):
+            connection_cleanup.close_after_use()
+        if all(delivery.status.settled_by == "ack" for delivery in deliveries):
             # The writes and the ack are committed. Only an ``on_commit`` hook has failed.
             logger.exception("handler failed after its commit: %s; its messages are done", handler.name)
             return dict.fromkeys(deliveries, ACK)
@@ -119,15 +119,15 @@ def _run(job: Job, given: dict[Delivery, Message], span: tracing.Span) -> dict[D
     return dict.fromkeys(deliveries, ACK)
 
 
-def _describe(span: tracing.Span, job: Job, found: dict[Delivery, Verdict]) -> None:
+def _describe(span: tracing.Span, call: HandlerCall, found: dict[Delivery, Verdict]) -> None:
     """Set the span's attributes that say how the call ended."""
-    verb, delay, *_ = found[job.deliveries[0]]
-    if job.handler.batch:
-        span.set(batch__message_count=len(job.deliveries))
-    if any(delivery.status.overdue for delivery in job.deliveries):
+    verb, delay, *_ = found[call.deliveries[0]]
+    if call.handler.batch:
+        span.set(batch__message_count=len(call.deliveries))
+    if any(delivery.status.overdue for delivery in call.deliveries):
         span.set(django_mqueue__outcome="overdue")  # Its verdict was given before the handler ended.
     elif all(verdict.verb == verb for verdict in found.values()):
-        last = all(delivery.status.failures + 1 >= job.handler.max_attempts for delivery in found)
+        last = all(delivery.status.failures + 1 >= call.handler.max_attempts for delivery in found)
         span.outcome(verb, delay, last=last)
 
 
@@ -167,16 +167,16 @@ def _lost_in_part(
     return {**dict.fromkeys(deliveries, AGAIN), **found}
 
 
-async def _await(job: Job, result: Any) -> None:
+async def _await(call: HandlerCall, result: Any) -> None:
     """Await the coroutine of an ``async`` handler. Cancel it after ``max_runtime``, and raise ``TimeLimitExceeded``."""
-    limit = job.max_runtime
-    job.coroutine = result
-    if (thread := threading.get_ident()) not in job.threads:
-        job.threads.append(thread)
+    limit = call.max_runtime
+    call.coroutine = result
+    if (thread := threading.get_ident()) not in call.threads:
+        call.threads.append(thread)
     if limit is None:
         await result
         return
-    job.cancels = True
+    call.cancels = True
     try:
         async with asyncio.timeout(limit) as time_limit:
             await result

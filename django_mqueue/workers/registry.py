@@ -73,10 +73,10 @@ class Handler:
     def limits(self, message: Message) -> Limits:
         if self.limits_of is not None:
             return self.limits_of(message)
-        return Limits(self.max_attempts, self.retry, self.max_runtime)
+        return Limits(self.max_attempts, self.retry, self.max_runtime, self.atomic)
 
     def is_atomic(self, message: Message) -> bool:
-        return self.atomic if self.limits_of is None else self.limits_of(message).atomic
+        return self.limits(message).atomic
 
     def options(self, using: str, *, batch_size: int | None = None, eager: bool = False) -> Options:
         """Return the options of a subscriber. ``batch_size`` replaces the handler's. ``eager``: for tests."""
@@ -186,8 +186,9 @@ def consumer(
             )
         shown = name or f"{function.__module__}.{getattr(function, '__qualname__', function)}"
         handler = Handler(
-            function, topic, group, shown, size, concurrency, bool(strict), max_attempts, policy, visible_ms,
-            start, bool(atomic), bool(batch), limit, wants, takes, low_priority_share,
+            function, topic, group, shown, batch_size=size, concurrency=concurrency, strict=bool(strict),
+            max_attempts=max_attempts, retry=policy, visible_ms=visible_ms, start=start, atomic=bool(atomic),
+            batch=bool(batch), max_runtime=limit, filter=wants, kinds=takes, low_priority_share=low_priority_share,
         )  # fmt: skip
         add(handler)
         return function

@@ -31,9 +31,9 @@ from ..store.connection import errors, session
 from ..store.connection.autocommit import lazy_autocommit
 from ..store.connection.program import named_sessions
 from ..store.connection.session_lock import worker_session
-from .dispatcher import Dispatcher
+from .call_starter import CallStarter
+from .joined_subscribers import JoinedSubscribers
 from .liveness import LivenessFile
-from .members import Members
 from .registry import Handler
 from .signal_dispatcher import SignalDispatcher
 
@@ -67,21 +67,21 @@ class RunOptions:
     using: str | None = None
 
 
-Beside = Callable[[str], AbstractContextManager[object]]
+WorkerContext = Callable[[str], AbstractContextManager[object]]
 """Returns the context in which a worker runs, given its name."""
 
 
 class Runner:
-    """Runs handlers until it is stopped. Raises ``ValueError`` for an invalid name. ``beside``: see ``Beside``."""
+    """Runs handlers until it is stopped. Raises ``ValueError`` for an invalid name."""
 
     def __init__(
         self,
         handlers: Sequence[Handler],
         options: RunOptions,
-        beside: Beside = lambda name: nullcontext(),
+        worker_context: WorkerContext = lambda name: nullcontext(),
     ) -> None:
         self.options, self.using = options, conf.database(options.using)
-        self._beside, self._liveness = beside, LivenessFile(options.liveness_file)
+        self._worker_context, self._liveness = worker_context, LivenessFile(options.liveness_file)
         self._stopping = False
         self._signals = SignalDispatcher()
         self._tailer = Tailer(self.using, self._signals)
@@ -91,15 +91,15 @@ class Runner:
         for handler in handlers:
             its_options = handler.options(self.using, batch_size=options.batch_size)
             subscriber = Subscriber(
-                handler.topic, handler.group, name, its_options, self._tailer, expires=False
+                handler.topic, handler.group, name, its_options, self._tailer, polled_by_caller=False
             )
             self._handlers[subscriber] = handler
-        self._dispatcher = Dispatcher(self._handlers, options.threads, options.max_messages)
-        self._pool, self._completer = self._dispatcher.pool, self._dispatcher.completer
+        self._starter = CallStarter(self._handlers, options.threads, options.max_messages)
+        self._pool, self._completer = self._starter.pool, self._starter.completer
         topics = list(dict.fromkeys(handler.topic for handler in handlers))
         self._polling = Polling(self.using, topics, options.poll_interval, self._pool.wake)
-        self._members = Members(self.using, self._handlers, self._dispatcher.ready)
-        self._joined = self._members.joined
+        self._subscribers = JoinedSubscribers(self.using, self._handlers, self._starter.ready)
+        self._joined = self._subscribers.joined
         self._error: MQueueError | None = None
         self._ready = True  # Whether more messages could start at the end of the last turn.
         self._failures, self._last_success = 0, time.monotonic()
@@ -118,7 +118,7 @@ class Runner:
     @property
     def started(self) -> int:
         """Return the number of messages that were given to handlers."""
-        return self._dispatcher.started
+        return self._starter.started
 
     @property
     def hanging(self) -> int:
@@ -140,7 +140,7 @@ class Runner:
             self._deadline = time.monotonic() + self.options.max_seconds
         with (
             self._liveness,
-            self._beside(self.name),
+            self._worker_context(self.name),
             self._signals,
             named_sessions(self.using, self._program),
             worker_session(self.using, self._idle_timeout()) as self._check_connection,
@@ -149,10 +149,10 @@ class Runner:
             self._pool,
         ):
             try:
-                self._protected(self._members.start)
+                self._protected(self._subscribers.start)
                 self._log("worker started", len(self._joined))
-                while not self._stopping and self._dispatcher.may_start and time.monotonic() < self._deadline:
-                    if self._protected(self._cycle):
+                while self._starter.is_below_limit and time.monotonic() < self._deadline:
+                    if self._stopping or self._protected(self._cycle):
                         break
             finally:
                 self._finish()
@@ -203,7 +203,7 @@ class Runner:
                 session.discard(self.using)
                 self._polling.soon()
                 wait = min(0.05 * 2 ** min(self._failures, 10), RECONNECT_MAX)
-                self._dispatcher.collect(wait * (0.5 + random.random() / 2))
+                self._starter.collect(wait * (0.5 + random.random() / 2))
                 if time.monotonic() >= self._deadline:  # A signal may set it at any time.
                     self._stopping = True
                 if self._stopping and (step != self._wind_up or self._is_too_late()):
@@ -217,21 +217,21 @@ class Runner:
                 call()
             self._minute_over = time.monotonic() + 60
         if self._more or self._polling.due_in(ready=self._ready) <= 0:
-            idle = self._dispatcher.is_idle
+            idle = self._starter.is_idle
             self._more = self._polling.read(self._tailer, ready=self._ready, idle=idle)
         self._tick_subscribers()
-        if not self._members:
+        if not self._subscribers:
             return True
         self._completer.keep_visible()
-        claimed = self._dispatcher.claim()
-        if claimed or self._more or self._dispatcher.can_start:
+        claimed = self._starter.claim()
+        if claimed or self._more or self._starter.has_startable:
             self._ready = False
             return False
-        if self._dispatcher.is_idle and self.options.drain and self._is_drained():
+        if self._starter.is_idle and self.options.drain and self._is_drained():
             return True
-        self._ready = self._dispatcher.free > 0
+        self._ready = self._starter.free_threads() > 0
         read_in = self._polling.due_in(ready=self._ready)
-        self._dispatcher.collect(min(read_in, self._pool.next_limit_in(), self._due_in()))
+        self._starter.collect(min(read_in, self._pool.next_limit_in(), self._due_in()))
         return False
 
     def _due_in(self) -> float:
@@ -245,25 +245,25 @@ class Runner:
         """Do the due work of each subscriber. If its group was unsubscribed, it waits until it is subscribed again."""
         for subscriber in list(self._joined):
             try:
-                with subscriber.resting_after_lock_wait():
+                with subscriber.backoff_after_lock_wait():
                     if winding_up:
-                        subscriber.wind_up(self._dispatcher.sharing.ahead[subscriber])
+                        subscriber.wind_up(self._starter.sharing.ahead[subscriber])
                     else:
                         subscriber.tick()
             except MQueueError as error:
                 self._retire(subscriber, error)
         if not winding_up:
-            self._members.join_if_due()
+            self._subscribers.join_if_due()
 
     def _retire(self, subscriber: Subscriber, error: MQueueError) -> None:
         """Retire a subscriber. After ``NotRegistered`` it may return; any other error stops the process."""
         fields = subscriber.context.log_fields("handler_stopped")
         logger.error("handler stops: %s: %s", self._handlers[subscriber].name, error, extra=fields)
-        self._members.retire(subscriber, may_return=isinstance(error, NotRegistered))
-        self._dispatcher.sharing.ahead[subscriber].clear()
+        self._subscribers.retire(subscriber, may_return=isinstance(error, NotRegistered))
+        self._starter.sharing.ahead[subscriber].clear()
         if not isinstance(error, NotRegistered):
             self._stopping = True
-        if self._stopping or not self._members:
+        if self._stopping or not self._subscribers:
             self._error = self._error or error
 
     def _idle_timeout(self) -> float:
@@ -284,7 +284,7 @@ class Runner:
             self._error = TooManyHanging(self.hanging)
             self._stopping = True
             logger.error("worker stops: %s", self._error)
-        self._dispatcher.settle(may_start=not self._stopping)
+        self._starter.settle(start_more=not self._stopping)
 
     def _is_drained(self) -> bool:
         """Search the tail, all partitions and free leases. Return whether to end the drain."""
@@ -293,12 +293,12 @@ class Runner:
         work = False
         for subscriber in list(self._joined):
             try:
-                with subscriber.resting_after_lock_wait():
+                with subscriber.backoff_after_lock_wait():
                     work = subscriber.find_work() or work
-                work = work or subscriber.resting
+                work = work or subscriber.backing_off
             except MQueueError as error:
                 self._retire(subscriber, error)
-        work = work or bool(self._members.starting)
+        work = work or bool(self._subscribers.starting)
         left = 0
         if not work:
             left = self._tailer.locked + sum(subscriber.left_to_others() for subscriber in self._joined)
@@ -320,19 +320,20 @@ class Runner:
     def _finish(self) -> None:
         """Let running handlers end, settle their deliveries, give back the other deliveries, and leave the groups."""
         deadline = math.inf
-        self._dispatcher.take_back(all_lots=True)
+        self._starter.withdraw(all_lots=True)
         while self._pool.calls or not self._completer.all_locked:
             if self._protected(self._wind_up):
                 break
             if not self._pool.calls:
                 deadline = min(deadline, time.monotonic() + SETTLE_LOCKED_FOR)
             if time.monotonic() > deadline:
-                count = len(self._completer.finished)
+                count = len(self._completer.unsettled)
                 logger.error("deliveries not settled: %s; another transaction has locked their rows", count)
                 break
         for subscriber in self._joined:
             try:
-                stop_safely(subscriber, self._dispatcher.sharing.ahead[subscriber], patient=not self.hanging)
+                unstarted = self._starter.sharing.ahead[subscriber]
+                stop_safely(subscriber, unstarted, wait_for_locks=not self.hanging)
             except (Error, MQueueError):
                 logger.exception("could not leave the group; its leases expire by themselves")
                 session.discard(self.using)
@@ -347,6 +348,6 @@ class Runner:
         self._settle()
         self._tick_subscribers(winding_up=True)
         self._completer.keep_visible()
-        if self._pool.calls or self._completer.finished:
-            self._dispatcher.collect(min(0.2, self._pool.next_limit_in()))
+        if self._pool.calls or self._completer.unsettled:
+            self._starter.collect(min(0.2, self._pool.next_limit_in()))
         return False

@@ -12,14 +12,14 @@ from typing import NamedTuple, TypeVar
 from ..protocol.claiming import UNLIMITED
 from ..protocol.delivery import Delivery
 from ..protocol.subscriber import Subscriber
-from .jobs import Job
+from .handler_calls import HandlerCall
 from .pool import HandlerPool
 from .registry import Handler
 from .turns import Contender, Turns
 
 Item = TypeVar("Item")
 
-BACKLOG = 200
+LOTS_FROM = 200
 """If so many messages are claimed ahead, a thread gets more than one message.
 
 After a crash, a message of a lot has used an attempt even if its handler had not begun. With few messages, lots would
@@ -29,17 +29,17 @@ AHEAD_BYTES = 16 << 20
 """Maximum bytes of payload claimed ahead for a handler, if messages are as large as those of its last claim."""
 LOCKED_FOR = 0.5
 """Seconds until the next try to settle a delivery whose row was locked, for example by a handler that still runs."""
-REST = 0.02
+EMPTY_CLAIM_PAUSE = 0.02
 """Seconds for which a handler whose claim got nothing is skipped, unless a new message arrives."""
 
 
 class Share(NamedTuple):
     """The size of a claim.
 
-    ``start``: messages or batches to start now, in ``lots`` threads. ``ahead``: further messages to claim ahead.
+    ``start``: messages or batches to start now, in ``lot_count`` threads. ``ahead``: further messages to claim ahead.
     """
 
-    lots: int = 0
+    lot_count: int = 0
     start: int = 0
     ahead: int = 0
 
@@ -72,9 +72,9 @@ class Sharing:
         self._turns: Turns[Subscriber] = Turns(
             pool.size, {subscriber: handlers[subscriber].weight for subscriber in subscribers}
         )
-        self._rests: dict[Subscriber, tuple[float, int]] = {}
-        """For each resting handler: the monotonic time when the rest ends, and the tail when it began."""
-        self._held_until: dict[Subscriber, float] = {}
+        self._skipped: dict[Subscriber, tuple[float, int]] = {}
+        """For each skipped handler: the monotonic time when the pause ends, and the tail when it began."""
+        self._blocked_until: dict[Subscriber, float] = {}
 
     def subscriber_of(self, delivery: Delivery) -> Subscriber:
         return self._subscriber_of[delivery.status.acknowledger]
@@ -89,41 +89,41 @@ class Sharing:
         """Return the number of ``waiting`` messages whose handlers may start a call now."""
         return sum(len(ahead) for subscriber, ahead in self.ahead.items() if self._room(subscriber) > 0)
 
-    def lot(self, subscriber: Subscriber) -> int:
+    def lot_size(self, subscriber: Subscriber) -> int:
         """Return the number of messages, or batches, that a thread gets at once: one, without a backlog."""
-        if len(self.ahead[subscriber]) < BACKLOG:
+        if len(self.ahead[subscriber]) < LOTS_FROM:
             return 1
-        return min(self._turns.lot(subscriber), max(self._most_ahead(subscriber) // self.pool.size, 1))
+        return min(self._turns.lot_size(subscriber), max(self._most_ahead(subscriber) // self.pool.size, 1))
 
-    def ended(self, job: Job) -> None:
+    def ended(self, call: HandlerCall) -> None:
         """Charge the handler for the time of a call that has ended."""
-        self._turns.ended(self.subscriber_of(job.deliveries[0]), job.seconds)
+        self._turns.ended(self.subscriber_of(call.deliveries[0]), call.seconds)
 
     def claimed(self, subscriber: Subscriber, count: int, seconds: float) -> None:
         """Charge the handler for the time of a claim. If the claim got nothing, do not repeat it at once."""
         self._turns.charge(subscriber, seconds)
         if not count and subscriber.has_work:
-            self.rest([subscriber])
+            self.skip_briefly([subscriber])
 
-    def rest(self, subscribers: Iterable[Subscriber]) -> None:
-        """Skip handlers that cannot claim, for ``REST`` seconds. Their groups may be paused, or rows locked."""
+    def skip_briefly(self, subscribers: Iterable[Subscriber]) -> None:
+        """Skip handlers that cannot claim for a moment, because their groups may be paused or rows locked."""
         for subscriber in subscribers:
-            self._rests[subscriber] = time.monotonic() + REST, subscriber.context.tail
+            self._skipped[subscriber] = time.monotonic() + EMPTY_CLAIM_PAUSE, subscriber.context.tail
 
     def hold_back(self, subscriber: Subscriber) -> None:
         """Start no message of a handler for a moment, because another transaction has locked its claimed messages."""
-        self._held_until[subscriber] = time.monotonic() + LOCKED_FOR
+        self._blocked_until[subscriber] = time.monotonic() + LOCKED_FOR
 
-    def take_back(self, jobs: Iterable[Job]) -> int:
+    def take_back(self, calls: Iterable[HandlerCall]) -> int:
         """Put messages from lots back at the front of ``ahead``, except lost ones. They start before the others.
 
         Return the number of messages, including the lost ones.
         """
         count = 0
-        for job in reversed(list(jobs)):
-            owned = [delivery for delivery in job.deliveries if not delivery.status.lost]
-            self.ahead[self.subscriber_of(job.deliveries[0])].extendleft(reversed(owned))
-            count += len(job.deliveries)
+        for call in reversed(list(calls)):
+            owned = [delivery for delivery in call.deliveries if not delivery.status.lost]
+            self.ahead[self.subscriber_of(call.deliveries[0])].extendleft(reversed(owned))
+            count += len(call.deliveries)
         return count
 
     def remove(self, lot: Sequence[Delivery]) -> None:
@@ -141,14 +141,14 @@ class Sharing:
         """
         contenders = {}
         for subscriber in self.subscribers:
-            lots = -(-len(self.ahead[subscriber]) // self.lot(subscriber))
+            lot_count = -(-len(self.ahead[subscriber]) // self.lot_size(subscriber))
             may_claim = subscriber in returning or self._has_work(subscriber)
-            if (most := min(self._room(subscriber), UNLIMITED if may_claim else lots)) > 0:
-                contenders[subscriber] = Contender(most, self.lot(subscriber))
+            if (most := min(self._room(subscriber), UNLIMITED if may_claim else lot_count)) > 0:
+                contenders[subscriber] = Contender(most, self.lot_size(subscriber))
         shares = self._turns.share(free, contenders, self._running())
         found = {}
         for subscriber in contenders:
-            threads, size = shares.get(subscriber, 0), self.lot(subscriber)
+            threads, size = shares.get(subscriber, 0), self.lot_size(subscriber)
             starting = list(islice(self.ahead[subscriber], threads * size))
             plan = Plan(divide(starting, threads))
             if subscriber in returning:
@@ -166,7 +166,7 @@ class Sharing:
             if subscriber not in but and self._has_work(subscriber) and self._room(subscriber) > 0
         ]
         contenders = {
-            subscriber: Contender(self._room(subscriber), self.lot(subscriber))
+            subscriber: Contender(self._room(subscriber), self.lot_size(subscriber))
             for subscriber in working
             if not self.ahead[subscriber]
         }
@@ -174,25 +174,26 @@ class Sharing:
         shares = self._turns.share(free, contenders, running)
         found = {}
         for subscriber in sorted(working, key=lambda subscriber: self._turns.spent(subscriber, running)):
-            lots = shares.get(subscriber, 0)
-            share = Share(lots, lots * self.lot(subscriber), self._missing_ahead(subscriber))
-            if share.lots or share.ahead:
+            lot_count = shares.get(subscriber, 0)
+            share = Share(lot_count, lot_count * self.lot_size(subscriber), self._missing_ahead(subscriber))
+            if share.lot_count or share.ahead:
                 found[subscriber] = share
         return found
 
     def _missing_ahead(self, subscriber: Subscriber, starting: int = 0) -> int:
-        """Return how many messages to claim ahead: one lot for each thread, and a backlog; 0 if fewer than a round.
+        """Return how many messages to claim ahead: a round and ``LOTS_FROM``; 0 if fewer than a round.
 
-        ``starting``: the number of messages claimed ahead that start now. Slow handlers and batches get 0, because
-        other workers may be free.
+        A round is one lot for each thread that may run the handler. ``starting``: the number of messages claimed ahead
+        that start now. Slow handlers and batches get 0, because other workers may be free.
         """
-        size, lot = self.pool.size, self._turns.lot(subscriber)
-        if subscriber.context.options.batch or lot == 1:
+        size, lot_size = self.pool.size, self._turns.lot_size(subscriber)
+        if subscriber.context.options.batch or lot_size == 1:
             return 0
         most = self._most_ahead(subscriber)
-        round = min(lot * min(self.handlers[subscriber].concurrency or size, size), max(most // 2, 1))
-        missing = min(BACKLOG + round, most) - (len(self.ahead[subscriber]) - starting)
-        return missing if missing >= round else 0
+        threads = min(self.handlers[subscriber].concurrency or size, size)
+        round_size = min(lot_size * threads, max(most // 2, 1))
+        missing = min(LOTS_FROM + round_size, most) - (len(self.ahead[subscriber]) - starting)
+        return missing if missing >= round_size else 0
 
     @staticmethod
     def _most_ahead(subscriber: Subscriber) -> int:
@@ -200,13 +201,13 @@ class Sharing:
         return max(int(AHEAD_BYTES / max(subscriber.context.payload_bytes, 1)), 1)
 
     def _has_work(self, subscriber: Subscriber) -> bool:
-        until, tail = self._rests.get(subscriber, (-math.inf, 0))
+        until, tail = self._skipped.get(subscriber, (-math.inf, 0))
         is_over = until <= time.monotonic() or subscriber.context.tail > tail
         return is_over and subscriber.has_work
 
     def _room(self, subscriber: Subscriber) -> int:
         """Return how many more lots of this handler may start now."""
-        if subscriber.resting or self._held_until.get(subscriber, -math.inf) > time.monotonic():
+        if subscriber.backing_off or self._blocked_until.get(subscriber, -math.inf) > time.monotonic():
             return 0
         concurrency = self.handlers[subscriber].concurrency
         running = self.pool.running[subscriber.acknowledger]

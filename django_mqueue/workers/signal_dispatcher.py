@@ -9,11 +9,10 @@ import threading
 import time
 from contextlib import suppress
 
-from django.db import connections as django_connections
-from django.db import reset_queries
+from django.db import connections, reset_queries
 
 from ..protocol.events import Event
-from . import connections
+from . import connection_cleanup
 
 logger = logging.getLogger("django_mqueue")
 
@@ -87,7 +86,7 @@ class SignalDispatcher:
             while event := self._events.get():
                 _send(event)
         finally:
-            django_connections.close_all()
+            connections.close_all()
 
 
 def _send(event: Event) -> None:
@@ -97,5 +96,5 @@ def _send(event: Event) -> None:
         event()
     except BaseException:  # Also SystemExit: a receiver cannot stop the worker.
         logger.exception("signal receiver failed")
-    if not connections.after_use():
+    if not connection_cleanup.after_use():
         logger.warning("signal receiver left a transaction open; its writes were rolled back")

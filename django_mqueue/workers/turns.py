@@ -23,9 +23,9 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass
 class Contender:
-    """A handler with work. ``lots``: how many it may start now. ``calls``: the number of calls in a lot."""
+    """A handler with work. ``lot_count``: how many lots it may start now. ``calls``: the number of calls in a lot."""
 
-    lots: int
+    lot_count: int
     calls: int = 1
 
 
@@ -58,7 +58,7 @@ class Turns(Generic[Key]):
         """Return the moving average of a call's seconds; ``UNKNOWN`` before the first call has ended."""
         return max(self._average.get(key, UNKNOWN), LEAST)
 
-    def lot(self, key: Key) -> int:
+    def lot_size(self, key: Key) -> int:
         """Return the number of calls that a thread gets at once: about ``LOT_SECONDS`` of work."""
         return min(max(int(LOT_SECONDS / self.average(key)), 1), LOT_MAX)
 
@@ -77,7 +77,7 @@ class Turns(Generic[Key]):
         self._contending = set(contenders)
         shares: Counter[Key] = Counter()
         for _ in range(free):
-            able = [key for key in contenders if shares[key] < contenders[key].lots]
+            able = [key for key in contenders if shares[key] < contenders[key].lot_count]
             if not able:
                 break
             first = min(able, key=spent.__getitem__)

@@ -14,7 +14,7 @@ from django_mqueue.exceptions import NotRegistered
 from django_mqueue.models import Message
 from django_mqueue.policy.encoding import encode
 from django_mqueue.spark.errors import OptionError, RowError
-from django_mqueue.spark.writer.outbox import Outbox, append
+from django_mqueue.spark.writer.row_buffer import RowBuffer, append
 from django_mqueue.spark.writer.rows import Rows, Task
 from django_mqueue.spark.writer.write_options import WriteOptions, write_options
 from django_mqueue.store import gates
@@ -181,12 +181,12 @@ def test_a_message_waits_for_the_gate_like_any_other() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_outbox_keeps_the_order_of_each_topic(options: dict[str, str]) -> None:
-    outbox = Outbox(write_options({**options, "topic": "t"}, streaming=False))
+def test_a_row_buffer_keeps_the_order_of_each_topic(options: dict[str, str]) -> None:
+    buffer = RowBuffer(write_options({**options, "topic": "t"}, streaming=False))
     for number in range(1300):
-        outbox.put(f"t{number % 2}", new(str(number)))
-    outbox.flush()
-    outbox.close()
+        buffer.put(f"t{number % 2}", new(str(number)))
+    buffer.flush()
+    buffer.close()
     for topic in range(2):
         stored = (
             Message.objects.filter(topic=f"t{topic}").order_by("offset").values_list("message_id", flat=True)

@@ -34,7 +34,7 @@ from ...workers.processes.child import Recycling
 from ...workers.processes.reload import run_with_reload
 from ...workers.processes.supervisor import Supervisor
 from ...workers.registry import Handler, autodiscover, handlers
-from ...workers.runner import Beside, Runner, RunOptions
+from ...workers.runner import Runner, RunOptions, WorkerContext
 
 LEFT = 3
 """Exit code of ``--drain`` if messages are left."""
@@ -143,8 +143,8 @@ class Command(BaseCommand):
         chosen, using = self._prepare(options)
         _check_liveness_file(options["liveness_file"])
         try:
-            with self._metrics(chosen, using, options) as beside:
-                runner = self._runner = _runner(chosen, using, options, beside)
+            with self._metrics(chosen, using, options) as worker_context:
+                runner = self._runner = _runner(chosen, using, options, worker_context)
                 if self._stopping:
                     runner.stop()
                 before = self._handle_signals(runner)
@@ -168,7 +168,7 @@ class Command(BaseCommand):
             )
 
     @contextmanager
-    def _metrics(self, chosen: list[Handler], using: str, options: dict[str, Any]) -> Iterator[Beside]:
+    def _metrics(self, chosen: list[Handler], using: str, options: dict[str, Any]) -> Iterator[WorkerContext]:
         """Open the port for metrics, if ``--metrics-port`` is given. Yield the context in which workers serve it."""
         number, address = options["metrics_port"], options["metrics_address"]
         if number is None:
@@ -340,14 +340,14 @@ def _check_liveness_file(path: str | None) -> None:
 
 
 def _runner(
-    chosen: list[Handler], using: str, options: dict[str, Any], beside: Beside
+    chosen: list[Handler], using: str, options: dict[str, Any], worker_context: WorkerContext
 ) -> Runner | Supervisor:
     given = {field.name: options[field.name] for field in fields(RunOptions) if field.name != "using"}
     run_options = RunOptions(**given, using=using)
     recycling = Recycling(options["max_messages_per_child"], options["max_memory_per_child"])
     try:
         if options["processes"] == 1 and recycling == Recycling():
-            return Runner(chosen, run_options, beside)
-        return Supervisor(chosen, run_options, options["processes"], recycling, beside)
+            return Runner(chosen, run_options, worker_context)
+        return Supervisor(chosen, run_options, options["processes"], recycling, worker_context)
     except ValueError as error:
         raise CommandError(f"--name: {error}") from error

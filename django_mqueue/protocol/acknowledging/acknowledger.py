@@ -28,7 +28,7 @@ from ...store.scheduling.parked_retries import ParkedRetry
 from .. import events
 from ..consumer_state import ConsumerState
 from ..delivery import Delivery
-from ..events import Outcome
+from ..events import Settlement
 from ..waking import commits
 from .replying import report_failure
 
@@ -62,24 +62,24 @@ class Acknowledger:
         Stale ones of ``starting`` are only marked as lost. ``then``: further work in the same transaction; it is left
         out if a delivery is stale.
         """
-        ended = [d for d in deliveries if d.status.answer not in ("", "ack")]
-        todo = [d for d in deliveries if not d.status.answer]
-        after = {d.status.receipt: (True, False, d.status.failures) for d in todo}
+        ended = [d for d in deliveries if d.status.settled_by not in ("", "ack")]
+        todo = [d for d in deliveries if not d.status.settled_by]
+        expected = {d.status.receipt: (True, False, d.status.failures) for d in todo}
 
         def work(cursor: CursorWrapper) -> set[Receipt]:
             mine, handed = self._of(todo), self._of(starting)
             done = _finish(cursor, mine, todo)
-            stale = _not_settled(cursor, mine, done, after)
+            stale = _not_settled(cursor, mine, done, expected)
             if handed.mark_handed(cursor) < len(starting):
                 stale |= set(handed.receipts) - handed.in_flight_receipts(cursor, locking=True)
-            _follow(todo, stale)
+            _call_then(todo, stale)
             if then and not (stale or ended):
                 then(cursor)
             return stale
 
         stale = session.run(self.context.using, work) if todo or starting or then else set()
         gone = [d for d in todo if d.status.receipt in stale] + ended
-        self.context.after_commit([d for d in todo if d.status.receipt not in stale], self.note_ack)
+        self.context.note_after_commit([d for d in todo if d.status.receipt not in stale], self.note_ack)
         self.context.lose(stale)
         for delivery in starting:
             delivery.status.handed = True
@@ -95,17 +95,17 @@ class Acknowledger:
         Raises ``StaleDelivery`` if this subscriber no longer owns one. The caller's transaction must then roll back. A
         delivery that an earlier transaction acknowledged is also stale: its effects are already stored.
         """
-        ended = [d for d in deliveries if d.status.answer not in ("", "ack")]
-        todo = [d for d in deliveries if not d.status.answer]
+        ended = [d for d in deliveries if d.status.settled_by not in ("", "ack")]
+        todo = [d for d in deliveries if not d.status.settled_by]
 
         def work(cursor: CursorWrapper) -> set[Receipt]:
             mine = self._of(todo)
             done = _finish(cursor, mine, todo)
             if done == len(todo):
-                _follow(todo)
+                _call_then(todo)
                 return set()
-            after = {d.status.receipt: (True, False, d.status.failures) for d in todo}
-            return _not_settled(cursor, mine, done, after) or set(after)
+            expected = {d.status.receipt: (True, False, d.status.failures) for d in todo}
+            return _not_settled(cursor, mine, done, expected) or set(expected)
 
         stale = session.run(self.context.using, work) if todo else set[Receipt]()
         self.context.lose(stale)
@@ -114,7 +114,7 @@ class Acknowledger:
 
     def note_ack(self, deliveries: Sequence[Delivery]) -> None:
         """Update the consumer state for committed acks."""
-        self.context.settled(deliveries, "ack", outcome=Outcome())
+        self.context.note_settled(deliveries, "ack", settlement=Settlement())
 
     def reconcile_acks(self, deliveries: Sequence[Delivery]) -> None:
         """Reconcile acks whose commit result is unknown. Do nothing inside a transaction; ignore database errors."""
@@ -132,26 +132,28 @@ class Acknowledger:
         _check_text("error", error)
         if delivery.status.failures + 1 >= self.context.options.max_attempts:
             return self._dead_letter(delivery, "nack", error)
-        return self.put_back([delivery], delay, error)
+        return self.nack_or_postpone([delivery], delay, error)
 
     def reject(self, delivery: Delivery, reason: str, *, counted: bool = True) -> bool:
         """Dead-letter a message. ``counted``: this delivery is a failed attempt."""
         _check_text("reason", reason)
         return self._dead_letter(delivery, "reject", reason, counted=counted)
 
-    def put_back(self, deliveries: Sequence[Delivery], delay: float | timedelta, error: str | None) -> bool:
+    def nack_or_postpone(
+        self, deliveries: Sequence[Delivery], delay: float | timedelta, error: str | None
+    ) -> bool:
         """Nack (with ``error``) or postpone deliveries. Raises ``StaleDelivery`` with the stale ones."""
         delay_ms = to_ms("delay", delay)
-        verb, outcome = "postpone" if error is None else "nack", Outcome(error, delay_ms)
-        if is_long(self.context, delay_ms):
+        verb, settlement = "postpone" if error is None else "nack", Settlement(error, delay_ms)
+        if is_parked(self.context, delay_ms):
             return self._settle(
-                deliveries, verb, outcome, partial(self._park, delay_ms=delay_ms, error=error)
+                deliveries, verb, settlement, partial(self._park, delay_ms=delay_ms, error=error)
             )
 
         def change(cursor: CursorWrapper, mine: Deliveries) -> int:
             return mine.put_back(cursor, delay_ms, error)
 
-        return self._settle(deliveries, verb, outcome, change, due_in=delay_ms)
+        return self._settle(deliveries, verb, settlement, change, due_in=delay_ms)
 
     def _park(self, cursor: CursorWrapper, mine: Deliveries, delay_ms: int, error: str | None) -> int:
         """Finish messages in the log and schedule them again for the group."""
@@ -168,21 +170,23 @@ class Acknowledger:
                 parked += 1
         return parked
 
-    def give_back(self, deliveries: Sequence[Delivery]) -> None:
+    def return_unstarted(self, deliveries: Sequence[Delivery]) -> None:
         """Put back deliveries that reached no handler, and count no attempt. Skip locked ones."""
         if deliveries:
             session.run(
                 self.context.using,
                 lambda cursor: self._of(deliveries).lock_unlocked(cursor).put_back(cursor, 0, None),
             )
-            self.context.after_commit(deliveries, partial(self.context.settled, verb="postpone", due_in=0))
+            self.context.note_after_commit(
+                deliveries, partial(self.context.note_settled, verb="postpone", due_in=0)
+            )
 
-    def if_free(
-        self, deliveries: Sequence[Delivery], answer: Callable[[list[Delivery]], Sequence[Delivery]]
+    def settle_unlocked(
+        self, deliveries: Sequence[Delivery], settle: Callable[[list[Delivery]], Sequence[Delivery]]
     ) -> tuple[list[Delivery], list[Delivery]]:
-        """Call ``answer`` in a transaction for the deliveries that no other transaction has locked.
+        """Call ``settle`` in a transaction for the deliveries that no other transaction has locked.
 
-        A handler that ran too long may keep its delivery locked for ever. ``answer`` returns the deliveries that are
+        A handler that ran too long may keep its delivery locked for ever. ``settle`` returns the deliveries that are
         stale. Returns (locked deliveries, stale deliveries).
         """
 
@@ -192,18 +196,18 @@ class Acknowledger:
             there = rest.states(cursor)
             taken = {receipt for receipt, (_, in_flight, _) in there.items() if in_flight}
             busy = rest.in_flight_receipts(cursor, locking=False) & taken if taken else set()
-            locked = [d for d in deliveries if d.status.receipt in busy and not d.status.answer]
+            locked = [d for d in deliveries if d.status.receipt in busy and not d.status.settled_by]
             gone = (set(rest.receipts) - there.keys()) | (taken - busy)
-            lost = [d for d in deliveries if d.status.receipt in gone and not d.status.answer]
+            lost = [d for d in deliveries if d.status.receipt in gone and not d.status.settled_by]
             given = [d for d in deliveries if d not in locked and d not in lost]
-            return locked, [*lost, *(answer(given) if given else ())]
+            return locked, [*lost, *(settle(given) if given else ())]
 
         locked, stale = session.run(self.context.using, work)
         self.context.lose({d.status.receipt for d in stale})
         return locked, stale
 
     def end_quarantine(self, delivery: Delivery) -> bool:
-        """Let other messages run at the same time as a quarantined delivery. Return False while its row is locked."""
+        """Record that a quarantined delivery no longer runs alone. Return False while its row is locked."""
         mine = self._of([delivery])
 
         def work(cursor: CursorWrapper) -> bool:
@@ -211,10 +215,7 @@ class Acknowledger:
             free.end_quarantine(cursor)
             return bool(free.receipts) or not mine.in_flight_receipts(cursor, locking=False)
 
-        done = session.run(self.context.using, work)
-        if done:
-            delivery.status.alone = False
-        return done
+        return session.run(self.context.using, work)
 
     def dead_letter(self, receipt: Receipt, error: str, failures: int) -> bool | None:
         """Dead-letter a message that no handler has, with the number of its failed attempts.
@@ -240,11 +241,11 @@ class Acknowledger:
         return done
 
     def _dead_letter(self, delivery: Delivery, verb: str, error: str, *, counted: bool = True) -> bool:
-        outcome = Outcome(error, failures=delivery.status.failures + counted)
-        change = partial(self._move_to_dead_letters, error=error, failures=outcome.failures, counted=counted)
-        settled = self._settle([delivery], verb, outcome, change, counted=counted)
+        failures = delivery.status.failures + counted
+        change = partial(self._move_to_dead_letters, error=error, failures=failures, counted=counted)
+        self._settle([delivery], verb, Settlement(error, failures=failures), change, counted=counted)
         delivery.status.dead_lettered = True
-        return settled
+        return True
 
     def _move_to_dead_letters(
         self,
@@ -262,7 +263,7 @@ class Acknowledger:
         if done:
             dead_topic = conf.dead_letter_topic(context.topic)
             box = dead_letters.copy(cursor, offset, context.group, dead_topic, failures, text)
-            commits.after_commit(context.using, dead_topic)
+            commits.wake_after_commit(context.using, dead_topic)
             if box is not None:
                 report_failure(cursor, box, offset, context.group, text)
         return done
@@ -271,35 +272,36 @@ class Acknowledger:
         self,
         deliveries: Sequence[Delivery],
         verb: str,
-        outcome: Outcome,
+        settlement: Settlement,
         change: Change,
         due_in: int | None = None,
         counted: bool = True,
     ) -> bool:
         """Apply ``change`` to deliveries that are not settled, and update the consumer state.
 
-        ``outcome``: what signals report. ``due_in``: milliseconds until the retry; None if the message is finished in
-        the log. ``counted``: an error is a failed attempt.
+        ``settlement``: what signals report. ``due_in``: milliseconds until the retry; None if the message is finished
+        in the log. ``counted``: an error is a failed attempt.
         """
-        failed = outcome.error is not None
+        failed = settlement.error is not None
         more = int(failed and counted)
-        todo = [d for d in deliveries if not d.status.answer]
-        after = {d.status.receipt: (due_in is None, False, d.status.failures + more) for d in todo}
+        todo = [d for d in deliveries if not d.status.settled_by]
+        expected = {d.status.receipt: (due_in is None, False, d.status.failures + more) for d in todo}
 
         def work(cursor: CursorWrapper) -> set[Receipt]:
             mine = self._of(todo)
-            stale = _not_settled(cursor, mine, change(cursor, mine), after)
-            for receipt in after.keys() - stale if failed else ():
-                self._after_failure(receipt.offset, is_final=outcome.again_in is None)
+            stale = _not_settled(cursor, mine, change(cursor, mine), expected)
+            for receipt in expected.keys() - stale if failed else ():
+                self._after_failure(receipt.offset, is_final=settlement.again_in is None)
             return stale
 
         stale = session.run(self.context.using, work) if todo else set()
         settled = [d for d in todo if d.status.receipt not in stale]
-        self.context.after_commit(
-            settled, partial(self.context.settled, verb=verb, due_in=due_in, outcome=outcome)
+        self.context.note_after_commit(
+            settled, partial(self.context.note_settled, verb=verb, due_in=due_in, settlement=settlement)
         )
         self.context.lose(stale)
-        if gone := [d for d in deliveries if d.status.receipt in stale or d.status.answer not in ("", verb)]:
+        gone = [d for d in deliveries if d.status.receipt in stale or d.status.settled_by not in ("", verb)]
+        if gone:
             raise StaleDelivery(gone, verb)
         return True
 
@@ -311,7 +313,7 @@ class Acknowledger:
         return Deliveries(self.context.holder, [d.status.receipt for d in deliveries])
 
 
-def _follow(deliveries: Sequence[Delivery], stale: Collection[Receipt] = ()) -> None:
+def _call_then(deliveries: Sequence[Delivery], stale: Collection[Receipt] = ()) -> None:
     """Call ``then`` of each delivery that is not stale, in the transaction of the ack."""
     for delivery in deliveries:
         if delivery.status.then is not None and delivery.status.receipt not in stale:
@@ -325,7 +327,7 @@ def _finish(cursor: CursorWrapper, mine: Deliveries, deliveries: Sequence[Delive
     return mine.finish(cursor, skipped=skipped, results=results)
 
 
-def is_long(context: ConsumerState, delay_ms: int) -> bool:
+def is_parked(context: ConsumerState, delay_ms: int) -> bool:
     """Return whether a retry after ``delay_ms`` is parked.
 
     With ``strict``, the retry must stay in the log, so that it blocks later messages of its key. Messages of
@@ -336,13 +338,13 @@ def is_long(context: ConsumerState, delay_ms: int) -> bool:
 
 
 def _not_settled(
-    cursor: CursorWrapper, mine: Deliveries, changed: int, after: Mapping[Receipt, tuple[bool, bool, int]]
+    cursor: CursorWrapper, mine: Deliveries, changed: int, expected: Mapping[Receipt, tuple[bool, bool, int]]
 ) -> set[Receipt]:
     """Return the receipts that are not settled, by this attempt or by an earlier one whose result is unknown."""
-    if changed == len(after):
+    if changed == len(expected):
         return set()
     there = mine.states(cursor)
-    return {receipt for receipt in after if there.get(receipt) != after[receipt]}
+    return {receipt for receipt in expected if there.get(receipt) != expected[receipt]}
 
 
 def _check_text(argument: str, value: object) -> None:

@@ -31,7 +31,7 @@ def extend(context: ConsumerState, deliveries: Sequence[Delivery], seconds: floa
     the deliveries that are settled, that this subscriber no longer owns, or that stay locked; the others are extended.
     """
     visible_ms = to_ms("seconds", seconds)
-    todo = [d for d in deliveries if not d.status.answer]
+    todo = [d for d in deliveries if not d.status.settled_by]
 
     def work(cursor: CursorWrapper) -> set[Receipt]:
         mine = Deliveries(context.holder, [d.status.receipt for d in todo])
@@ -40,20 +40,20 @@ def extend(context: ConsumerState, deliveries: Sequence[Delivery], seconds: floa
         return set(mine.receipts) - mine.in_flight_receipts(cursor, locking=True)
 
     if todo and session.in_transaction(context.using) and not context.options.eager:
-        stale = _extend_beside(context, {d.status.receipt for d in todo}, visible_ms)
+        stale = _extend_outside(context, {d.status.receipt for d in todo}, visible_ms)
     else:
         stale = session.run(context.using, work) if todo else set()
     for delivery in todo:
         if delivery.status.receipt not in stale:
             delivery.status.expires = context.clock.now() + visible_ms
-    context.take_back([d for d in todo if d.status.receipt not in stale])
+    context.leave_quarantine([d for d in todo if d.status.receipt not in stale])
     context.lose(stale)
-    if gone := [d for d in deliveries if d.status.answer or d.status.receipt in stale]:
+    if gone := [d for d in deliveries if d.status.settled_by or d.status.receipt in stale]:
         raise StaleDelivery(gone, "extend")
     return True
 
 
-def _extend_beside(context: ConsumerState, left: set[Receipt], visible_ms: int) -> set[Receipt]:
+def _extend_outside(context: ConsumerState, left: set[Receipt], visible_ms: int) -> set[Receipt]:
     """Extend deliveries on a second connection. Return the receipts that are stale or stay locked.
 
     A lock in the caller's transaction would prevent the lease's renewal, and a takeover, while the handler runs.
@@ -67,9 +67,9 @@ def _extend_beside(context: ConsumerState, left: set[Receipt], visible_ms: int) 
         extended = set(free.receipts)
         return extended, Deliveries(context.holder, left - extended).in_flight_receipts(cursor, locking=False)
 
-    with second_connection(context.using) as beside:
+    with second_connection(context.using) as second:
         while True:
-            extended, locked = session.run(beside, work)
+            extended, locked = session.run(second, work)
             stale |= left - extended - locked
             left = locked
             there = session.run(context.using, Deliveries(context.holder, left).states) if left else {}
@@ -79,7 +79,7 @@ def _extend_beside(context: ConsumerState, left: set[Receipt], visible_ms: int) 
             time.sleep(0.02)
 
 
-def prolong(context: ConsumerState, deliveries: Sequence[Delivery], visible_ms: int) -> None:
+def extend_unlocked(context: ConsumerState, deliveries: Sequence[Delivery], visible_ms: int) -> None:
     """Extend the deliveries that no other transaction has locked. Never wait: leases must be renewed."""
 
     def work(cursor: CursorWrapper) -> list[Receipt]:

@@ -27,7 +27,7 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
     subscriber no longer owns one, or its handler ran too long. Raises ``BrokenTransaction`` if the block has ended the
     transaction, or if it can only be rolled back. Raises ``WrongDatabase`` at a write to another database.
     """
-    if ended := [delivery for delivery in deliveries if delivery.status.answer]:
+    if ended := [delivery for delivery in deliveries if delivery.status.settled_by]:
         # A repeated ack succeeds, so the block would commit its effects a second time.
         raise StaleDelivery(ended, "atomic")
     acknowledger = deliveries[0].status.acknowledger
@@ -41,7 +41,7 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
                     lambda: acknowledger.note_ack(deliveries) if acked else None, using=using
                 )
             # Commit hooks run at the end of the outer block. They may write to other databases.
-            with _writes_to(using), _still_there(), transaction.atomic(using=using):
+            with _writes_to(using), _detect_ended_transaction(), transaction.atomic(using=using):
                 yield
                 if transaction.get_rollback(using=using):
                     raise BrokenTransaction("a statement in it failed, and it can only be rolled back")
@@ -50,14 +50,14 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
             acknowledger.ack_all(deliveries)
             acked = True
             if context.options.eager or not calls_hooks:
-                context.after_commit(deliveries, acknowledger.note_ack)
+                context.note_after_commit(deliveries, acknowledger.note_ack)
     except StaleDelivery:
         acknowledger.reconcile_acks(deliveries)
         raise
 
 
 @contextmanager
-def _still_there() -> Iterator[None]:
+def _detect_ended_transaction() -> Iterator[None]:
     """Raise ``BrokenTransaction`` if a deadlock, a COMMIT or an implicit commit ended the block's transaction."""
     try:
         yield

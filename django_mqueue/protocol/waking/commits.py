@@ -12,7 +12,7 @@ from ... import conf
 from . import sockets, wakers
 
 
-def after_commit(using: str, topic: str) -> None:
+def wake_after_commit(using: str, topic: str) -> None:
     """Wake the workers that sleep and consume the topic: now, or when the caller's transaction commits.
 
     In a transaction that was begun by turning autocommit off, wake none: Django runs no hook at its commit.

@@ -11,7 +11,7 @@ from ... import conf, instruments
 from ..tailer import Tailer
 from .sleepers import Sleeper
 
-GAP, SHARE = 0.005, 0.2
+GAP, TIME_FRACTION_MAX = 0.005, 0.2
 """The least seconds between two reads after wake-ups, and the maximum fraction of the time that they take. They bound
 the cost of frequent commits."""
 ANNOUNCED_WITHIN = 0.5
@@ -37,7 +37,7 @@ class Polling:
         self._last, self._gap = -math.inf, GAP
         self._wake, self._woken = wake, threading.Event()
         self._sleeper = Sleeper(using, topics, self._on_wake)
-        self._asleep = self._was_asleep = self._was_woken = False
+        self._asleep = False
         self._unannounced_at: float | None = None
         self._distrust_until = -math.inf
 
@@ -68,39 +68,34 @@ class Polling:
 
         A process that is ready asks for a wake-up before it reads, so that no commit falls between the two.
         """
-        self._begin(ready=ready)
-        before = tailer.arrivals
-        more = tailer.tick(woken=self._was_woken)
-        took = time.monotonic() - self._last
-        instruments.record(instruments.POLL_SECONDS, took)
-        self._gap = min(max(took / SHARE, GAP), self.interval)
-        self._end(arrived=tailer.arrivals > before, idle=idle, planned_in=tailer.due_in())
-        return more
-
-    def _begin(self, *, ready: bool) -> None:
-        self._was_asleep, self._was_woken = self._asleep, self._woken.is_set()
+        was_asleep, was_woken = self._asleep, self._woken.is_set()
         self._woken.clear()
         self._last = time.monotonic()
         if ready and self._sleeper.can_be_woken:
             self._sleeper.sleep()
             self._asleep = True
-        elif self._was_woken:
+        elif was_woken:
             self._asleep = False
-
-    def _end(self, *, arrived: bool, idle: bool, planned_in: float) -> None:
-        self._judge(arrived)
+        before = tailer.arrivals
+        more = tailer.tick(woken=was_woken)
+        took = time.monotonic() - self._last
+        instruments.record(instruments.POLL_SECONDS, took)
+        self._gap = min(max(took / TIME_FRACTION_MAX, GAP), self.interval)
+        arrived = tailer.arrivals > before
+        self._update_trust(arrived=arrived, was_asleep=was_asleep, was_woken=was_woken)
         trusted = self._sleeper.can_be_woken and self._last >= self._distrust_until
         if idle and trusted and not arrived:
             self._current = min(2 * self._current, self._longest)
         else:
             self._current = self.interval
-        self._at = self._last + min(self._current, planned_in)
+        self._at = self._last + min(self._current, tailer.due_in())
+        return more
 
-    def _judge(self, arrived: bool) -> None:
+    def _update_trust(self, *, arrived: bool, was_asleep: bool, was_woken: bool) -> None:
         """Distrust wake-ups if a message arrives without one: its publisher may be on a host that cannot send any."""
-        if self._was_woken:
+        if was_woken:
             self._unannounced_at = None
-        elif arrived and self._was_asleep and self._unannounced_at is None:
+        elif arrived and was_asleep and self._unannounced_at is None:
             self._unannounced_at = self._last
         elif self._unannounced_at is not None and self._last > self._unannounced_at + ANNOUNCED_WITHIN:
             self._unannounced_at, self._distrust_until = None, self._last + DISTRUST

@@ -25,7 +25,7 @@ logger = logging.getLogger("django_mqueue")
 
 SLEEP = 60.0
 """Seconds for which the connection sleeps at a time. The loop of a worker polls more often."""
-AGAIN = 10.0
+RETRY_SECONDS = 10.0
 """Seconds until the next attempt after the connection has failed."""
 
 
@@ -54,9 +54,7 @@ class Sleeper:
 
     @property
     def can_be_woken(self) -> bool:
-        return self._socket is not None or (
-            self._connection is not None and self._connection.slot is not None
-        )
+        return self._socket is not None or self._slot != NO_SLOT
 
     def sleep(self) -> None:
         """Ask for a wake-up. After this call, read what may have come before."""
@@ -78,8 +76,7 @@ class Sleeper:
 
     @property
     def _slot(self) -> int:
-        slot = None if self._connection is None else self._connection.slot
-        return NO_SLOT if slot is None else slot
+        return NO_SLOT if self._connection is None else self._connection.slot
 
     def _open_socket(self, slot: int) -> None:
         """Open the socket, or replace it by one with another slot, so that publishers of this host know the slot."""
@@ -102,14 +99,14 @@ class Sleeper:
 
 
 class _SleepingConnection(threading.Thread):
-    """A connection that sleeps in the server when it is ``asked``. ``slot``: its number; None while it is closed."""
+    """A connection that sleeps in the server when ``asked``. ``slot``: its number; ``NO_SLOT`` while it is closed."""
 
     def __init__(
         self, using: str, topics: list[str], wake: Callable[[], object], opened: Callable[[int], object]
     ) -> None:
         super().__init__(name="mqueue-sleep", daemon=True)
         self.using, self.topics, self._wake, self._opened = using, topics, wake, opened
-        self.slot: int | None = None
+        self.slot = NO_SLOT
         self.asked, self._stopping = threading.Event(), threading.Event()
         self._is_reported = False
         self._database = str(connections[using].settings_dict["NAME"])
@@ -121,8 +118,8 @@ class _SleepingConnection(threading.Thread):
                     self._run(alias)
             except Exception as error:  # Whatever it is, the worker polls.
                 logger.debug("publishers on other hosts cannot wake this worker now: %s", error)
-            self.slot = None
-            self._stopping.wait(AGAIN)
+            self.slot = NO_SLOT
+            self._stopping.wait(RETRY_SECONDS)
 
     def _run(self, alias: str) -> None:
         with connections[alias].cursor() as cursor:
@@ -151,7 +148,7 @@ class _SleepingConnection(threading.Thread):
         self.asked.set()
         with suppress(DatabaseError, OSError):
             for _ in range(40):
-                if self.slot is not None:
+                if self.slot != NO_SLOT:
                     session.run_statement(self.using, partial(self._end_sleep, slot=self.slot))
                 self.join(0.05)
                 if not self.is_alive():

@@ -44,16 +44,8 @@ class SleepSocket:
             mask |= bit_of(name)
         self._awake = f"{self._directory}/{slot}.{secrets.token_hex(4)}"
         self._asleep = f"{self._awake}.{mask:x}"
-        self.socket = self._bound()
-
-    def _bound(self) -> socket.socket:
-        bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        try:
-            bound.bind(self._awake)
-        except OSError:
-            bound.close()
-            raise
-        return bound
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(self._awake)
 
     def sleep(self) -> None:
         """Ask for a wake-up. After this call, check once more for what you wait for: it may have come before."""

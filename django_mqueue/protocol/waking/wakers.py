@@ -27,7 +27,7 @@ PAUSE = 0.01
 """Seconds between two rounds of wake-ups. A round serves all commits since the last one."""
 CLOSE_AFTER = 10.0
 """Seconds without a commit after which the connection is closed."""
-AGAIN = 60.0
+RETRY_SECONDS = 60.0
 """Seconds until the next attempt after an error, for example if workers use another database account."""
 
 _wakers: dict[str, _Waker] = {}
@@ -71,7 +71,7 @@ class _Waker:
                 self._serve(alias)
         except Exception as error:  # Whatever it is, workers poll.
             logger.debug("cannot wake workers on other hosts: %s", error)
-            self._not_before = time.monotonic() + AGAIN
+            self._not_before = time.monotonic() + RETRY_SECONDS
         finally:
             with self._lock:
                 self._thread = None

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 
 from ..errors import OptionError, RowError
-from .outbox import Outbox
+from .row_buffer import RowBuffer
 from .rows import COLUMNS, DIGEST, Rows, Task
 from .write_options import ADAPTIVE_STREAMS, WriteOptions
 
@@ -71,12 +71,12 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
 
 def store_rows(batches: Iterator[pa.RecordBatch], task: Task, options: WriteOptions) -> Stored:
     rows = Rows(task, options)
-    with closing(Outbox(options)) as outbox:
+    with closing(RowBuffer(options)) as buffer:
         for batch in batches:
             columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
             for topic, row in rows.messages(columns, batch.num_rows):
-                outbox.put(topic, row)
-        outbox.flush()
+                buffer.put(topic, row)
+        buffer.flush()
     digests = rows.digests() if task.partition is None else b""
     return Stored(digests, rows.signs.found)
 

@@ -40,7 +40,7 @@ def keeps_snapshot(using: str) -> bool:
 @contextmanager
 def second_connection(using: str) -> Iterator[str]:
     """Yield an alias of the database outside the caller's transaction. The first statement connects."""
-    alias = f"django_mqueue.beside.{next(_numbers)}"
+    alias = f"django_mqueue.second.{next(_numbers)}"
     wrapper = connections[using].copy(alias)
     wrapper.settings_dict["AUTOCOMMIT"] = True
     connections[alias] = wrapper

@@ -18,7 +18,7 @@ from ... import tracing
 from ...exceptions import MQueueError, TooManyHanging
 from ...store.connection import session
 from ..registry import Handler
-from ..runner import Beside, Runner, RunOptions
+from ..runner import Runner, RunOptions, WorkerContext
 from .memory import resident_mib
 
 logger = logging.getLogger("django_mqueue")
@@ -88,15 +88,15 @@ def run(
     recycling: Recycling,
     supervisor: Connection,
     reports: Connection,
-    beside: Beside,
+    worker_context: WorkerContext,
 ) -> None:
-    """Run a worker, and send a ``Report``. No report is sent if the process crashes. ``beside``: see ``Runner``.
+    """Run a worker, and send a ``Report``. No report is sent if the process crashes.
 
     The caller has blocked ``STOP_SIGNALS``, so that none arrives before this process can handle it. SIGTERM stops the
     worker, also if it comes twice: a service manager may send it to all processes of a service, and the supervisor
     sends it again. SIGINT is ignored: a terminal sends it to all processes, and the supervisor then sends SIGTERM.
     """
-    runner = Runner(handlers, options, beside)
+    runner = Runner(handlers, options, worker_context)
     asked = threading.Event()
 
     def on_terminate(number: int, frame: object) -> None:

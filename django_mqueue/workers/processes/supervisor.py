@@ -25,7 +25,7 @@ from ...policy.names import SUBSCRIBER_MAX, check_name
 from ...service.subscription import default_name, refuse_in_transaction
 from ..liveness import LivenessFiles
 from ..registry import Handler
-from ..runner import Beside, RunOptions
+from ..runner import RunOptions, WorkerContext
 from . import child
 from .child import STOP_SIGNALS, Recycling, Report
 from .memory import resident_mib
@@ -60,8 +60,7 @@ class Supervisor:
     """Runs ``processes`` workers in child processes. It has the same interface as ``Runner``.
 
     Limits in ``options`` apply to each child, except ``max_seconds``. The names of the children are ``NAME-1``,
-    ``NAME-2`` and so on. ``counts``: settled messages by verb, of all children that have reported. ``beside``: the
-    context in which each child runs its worker.
+    ``NAME-2`` and so on. ``counts``: settled messages by verb, of all children that have reported.
 
     Raises ``MQueueError`` if the system cannot fork, and ``ValueError`` for an invalid name.
     """
@@ -72,14 +71,14 @@ class Supervisor:
         options: RunOptions,
         processes: int,
         recycling: Recycling,
-        beside: Beside = lambda name: nullcontext(),
+        worker_context: WorkerContext = lambda name: nullcontext(),
     ) -> None:
         if not hasattr(os, "fork"):
             raise MQueueError(
                 "child processes need os.fork, which Windows does not have: start several workers instead"
             )
         self.handlers, self.options, self.recycling = handlers, options, recycling
-        self._beside, self._liveness = beside, LivenessFiles(options.liveness_file, processes)
+        self._worker_context, self._liveness = worker_context, LivenessFiles(options.liveness_file, processes)
         self.using = conf.database(options.using)
         self.counts: Counter[str] = Counter()
         self.left = 0
@@ -195,7 +194,7 @@ class Supervisor:
         for slot in self._slots:
             if slot.reports is not None:
                 slot.reports.close()
-        child.run(self.handlers, options, recycling, self._watched, reports, self._beside)
+        child.run(self.handlers, options, recycling, self._watched, reports, self._worker_context)
 
     def _with_jitter(self) -> Recycling:
         most = self.recycling.max_messages

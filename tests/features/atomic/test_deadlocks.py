@@ -12,7 +12,7 @@ from django.db import OperationalError, connection, transaction
 from django_mqueue import BatchFailure, Delivery, publish
 from django_mqueue.models import Message
 from django_mqueue.protocol.subscriber import Subscriber
-from django_mqueue.workers.jobs import UNCOUNTED_WAIT
+from django_mqueue.workers.handler_calls import UNCOUNTED_WAIT
 from tests.features.batch.batches import states
 from tests.support.running import registered, run
 from tests.support.shop.models import Door, Sale
@@ -129,7 +129,7 @@ def test_a_message_whose_handler_always_meets_a_deadlock_is_dead_lettered() -> N
             raise OperationalError(DEADLOCK, "Deadlock found when trying to get lock")
 
     with (
-        patch("django_mqueue.workers.jobs.UNCOUNTED_MOST", 2),
+        patch("django_mqueue.workers.handler_calls.UNCOUNTED_MOST", 2),
         registered("t", handle, atomic=True, retry=[0], max_attempts=2),
     ):
         run(drain=False, threads=1, max_messages=5)
@@ -160,7 +160,7 @@ def test_attempts_that_are_not_counted_stay_known_when_the_partition_is_read_aga
         tick(engine)
 
     with (
-        patch("django_mqueue.workers.jobs.UNCOUNTED_MOST", 2),
+        patch("django_mqueue.workers.handler_calls.UNCOUNTED_MOST", 2),
         patch.object(Subscriber, "tick", read_again_and_tick),
         registered("t", handle, atomic=True, retry=[0], max_attempts=2),
     ):

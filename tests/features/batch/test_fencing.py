@@ -38,17 +38,17 @@ def test_those_that_are_ours_are_put_back_and_the_others_told(
     batch: list[Delivery], error: str | None, failures: int
 ) -> None:
     with pytest.raises(StaleDelivery) as told:
-        batch[0].status.acknowledger.put_back(batch, 0, error)
+        batch[0].status.acknowledger.nack_or_postpone(batch, 0, error)
     assert told.value.stale == [batch[1]]
     assert states() == [(False, failures, 0), (False, 0, 0), (False, failures, 0)]
     flying = DeliveryState.objects.order_by("message_offset").values_list("in_flight", flat=True)
     assert list(flying) == [False, True, False]
-    batch[0].status.acknowledger.put_back(
+    batch[0].status.acknowledger.nack_or_postpone(
         [batch[0], batch[2]], 0, error
     )  # Repeating it is no error and changes nothing.
     assert states()[0] == (False, failures, 0)
     with pytest.raises(StaleDelivery):
-        batch[0].status.acknowledger.put_back([batch[0]], 0, None if error else "no")
+        batch[0].status.acknowledger.nack_or_postpone([batch[0]], 0, None if error else "no")
 
 
 def test_an_atomic_block_acks_all_or_none(batch: list[Delivery]) -> None:
@@ -56,7 +56,7 @@ def test_an_atomic_block_acks_all_or_none(batch: list[Delivery]) -> None:
         Sale.objects.create(number=1)
     assert told.value.stale == [batch[1]]
     assert (states(), Sale.objects.count()) == ([(False, 0, 0)] * 3, 0)
-    assert [delivery.status.answer for delivery in batch] == ["", "", ""]
+    assert [delivery.status.settled_by for delivery in batch] == ["", "", ""]
     with atomically([batch[0], batch[2]]):
         Sale.objects.create(number=2)
     assert (states(), Sale.objects.count()) == ([(True, 0, 0), (False, 0, 0), (True, 0, 0)], 1)
@@ -77,15 +77,15 @@ def rejected(told: list[Delivery]) -> Callable[[list[Delivery]], list[Delivery]]
 
 
 def test_what_somebody_has_locked_is_left_for_another_time(batch: list[Delivery]) -> None:
-    """``if_free`` leaves a locked message for later. It does not wait for a stale one."""
+    """``settle_unlocked`` leaves a locked message for later. It does not wait for a stale one."""
     told: list[Delivery] = []
     with raw_connection() as other:
         other.execute(LOCK, [batch[0].offset])
-        assert batch[0].status.acknowledger.if_free(batch, rejected(told)) == ([batch[0]], [batch[1]])
+        assert batch[0].status.acknowledger.settle_unlocked(batch, rejected(told)) == ([batch[0]], [batch[1]])
         other.rollback()
     assert told == batch[2:]
     assert states() == [(False, 0, 0), (False, 0, 0), (True, 1, 0)]
-    assert batch[0].status.acknowledger.if_free(batch[:1], rejected(told)) == ([], [])
+    assert batch[0].status.acknowledger.settle_unlocked(batch[:1], rejected(told)) == ([], [])
     assert states()[0] == (True, 1, 0)
 
 
@@ -94,7 +94,7 @@ def test_a_stale_one_that_its_new_owner_has_locked_is_not_waited_for(batch: list
     with raw_connection() as other, connection.cursor() as cursor:
         cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
         other.execute(LOCK, [batch[1].offset])
-        assert batch[0].status.acknowledger.if_free(batch, rejected(told)) == ([], [batch[1]])
+        assert batch[0].status.acknowledger.settle_unlocked(batch, rejected(told)) == ([], [batch[1]])
         other.rollback()
         cursor.execute("SET SESSION innodb_lock_wait_timeout = DEFAULT")
     assert told == [batch[0], batch[2]]

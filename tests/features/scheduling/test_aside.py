@@ -180,7 +180,7 @@ def test_a_commit_that_was_not_heard_of_sets_aside_once(verb: str, monkeypatch: 
             return delivery.nack(delay=HOURS, error="x") if verb == "nack" else delivery.postpone(HOURS)
 
         context = delivery.status.acknowledger.context
-        monkeypatch.setattr(context, "settled", lambda *a, **k: None)
+        monkeypatch.setattr(context, "note_settled", lambda *a, **k: None)
         assert answer()
         if verb == "nack":
             assert answer()

@@ -363,5 +363,5 @@ def finish(subscription: Subscription, count: int) -> int:
     done = 0
     while done < count:
         for delivery in [*engine_of(subscription).context.in_flight.values(), *subscription.poll()]:
-            done += delivery.status.answer == "" and delivery.ack()
+            done += delivery.status.settled_by == "" and delivery.ack()
     return done

@@ -162,7 +162,7 @@ def test_a_late_ack_of_a_message_that_is_delivered_again(subscription: Subscript
     (again,) = wait_until(subscription.poll, "it is delivered again")
     engine = engine_of(subscription)
     with engine.context.lock, pytest.raises(StaleDelivery):
-        engine.claiming.claim_batch(1, 1, acks=[bad])
+        engine.claimer.claim(1, 1, acks=[bad])
     assert consume_rest(subscription) == []
     again.ack()
     finish(subscription, "bad", 1)
@@ -180,7 +180,7 @@ def test_an_ack_whose_claim_cannot_read(subscription: Subscription) -> None:
         raise OperationalError(1317, "interrupted")
 
     with engine.context.lock, connection.execute_wrapper(fail), pytest.raises(OperationalError):
-        engine.claiming.claim_batch(1, 1, acks=[bad])
+        engine.claimer.claim(1, 1, acks=[bad])
     assert consume_rest(subscription) == []
     bad.ack()
     finish(subscription, "bad", 1)

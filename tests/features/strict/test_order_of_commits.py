@@ -51,9 +51,9 @@ def test_the_same_where_the_log_is_read_on_before_the_tail_is() -> None:
             first.ack()
             late.commit()
             publish("orders", "B", key="k")
-            got, claiming = [], engine_of(subscription).claiming
+            got, claimer = [], engine_of(subscription).claimer
             while "B" not in got:
-                (delivery,) = claiming.claim_batch(1, 1)  # as between two polls of the tail
+                (delivery,) = claimer.claim(1, 1)  # as between two polls of the tail
                 got.append(delivery.payload)
                 delivery.ack()
     assert "A" in got

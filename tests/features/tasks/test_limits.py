@@ -105,8 +105,8 @@ def test_a_job_that_a_dead_worker_may_still_run_holds_its_permit() -> None:
         (one,) = gather(first.poll, 1, "the first job")
         engine_of(first).context.quarantine(one.status.receipt, False, 0)
         engine_of(first).context.remove_in_flight(one.status.receipt)
-        engine_of(first).context.touch(engine_of(first).context.partitions[one.status.receipt.partition])
-        assert engine_of(first).claiming.claim_batch(50, 50) == []
+        engine_of(first).context.mark_ready(engine_of(first).context.partitions[one.status.receipt.partition])
+        assert engine_of(first).claimer.claim(50, 50) == []
 
 
 def later(subscription: Subscription, seconds: float) -> None:

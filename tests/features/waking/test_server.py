@@ -9,6 +9,7 @@ import pytest
 from django.db import OperationalError, connection, connections
 
 from django_mqueue.protocol.waking.sleepers import Sleeper
+from django_mqueue.protocol.waking.sockets import NO_SLOT
 from django_mqueue.protocol.waking.wakers import _Waker
 from django_mqueue.store.connection import wakeups
 from django_mqueue.store.connection.second_connection import second_connection
@@ -153,7 +154,7 @@ def test_a_worker_that_stops_ends_its_sleep_at_once() -> None:
     thread = sleeper._connection
     assert thread is not None
     sleeper.sleep()
-    wait_until(lambda: thread.slot is not None and _sleeps(thread.slot), "it sleeps")
+    wait_until(lambda: thread.slot != NO_SLOT and _sleeps(thread.slot), "it sleeps")
     sleeper.stop()
     assert not thread.is_alive()
 

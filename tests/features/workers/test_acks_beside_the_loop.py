@@ -80,7 +80,7 @@ def test_an_ack_while_the_loop_asks_who_runs_alone() -> None:
     """A third message makes the loop claim while both handlers run."""
     steps = Steps(looking=False)
     publish_many("orders", BOTH)
-    alone = Subscriber.alone
+    alone = Subscriber.quarantined_delivery
 
     def look(engine: Subscriber) -> Delivery | None:
         steps.looking = True
@@ -97,7 +97,7 @@ def test_an_ack_while_the_loop_asks_who_runs_alone() -> None:
         if message.payload != "c":
             steps.handle(message)
 
-    with registered("orders", handle, atomic=True), patch.object(Subscriber, "alone", look):
+    with registered("orders", handle, atomic=True), patch.object(Subscriber, "quarantined_delivery", look):
         run_with(steps)
     assert list(DeliveryState.objects.values_list("acked", "retry_count")) == [(True, 0)] * 3
 

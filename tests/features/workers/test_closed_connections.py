@@ -132,7 +132,7 @@ def test_a_message_whose_connection_is_always_closed_is_dead_lettered() -> None:
             sell_and_die(message, 100, calls)
 
     with (
-        patch("django_mqueue.workers.jobs.UNCOUNTED_MOST", 3),
+        patch("django_mqueue.workers.handler_calls.UNCOUNTED_MOST", 3),
         registered("t", handle, atomic=True, retry=[0], max_attempts=2),
     ):
         run(drain=False, max_messages=6, threads=1)

@@ -31,7 +31,7 @@ def test_what_is_not_due_yet_leaves_its_place_to_nobody() -> None:
             DeliveryState.objects.filter(message_offset=first).update(
                 invisible_until=F("invisible_until") + 60_000
             )
-            deliveries = engine.claiming.claim_batch(3, 1)
+            deliveries = engine.claimer.claim(3, 1)
         assert [d.payload for d in deliveries] == [2, 3]
         handed = dict(DeliveryState.objects.filter(in_flight=True).values_list("message_offset", "handed"))
         assert {d.offset: d.status.handed for d in deliveries} == {o: bool(h) for o, h in handed.items()}

@@ -162,7 +162,7 @@ def test_while_a_group_rests_only_a_renewal_is_due() -> None:
     with override_settings(MQUEUE=rare), Subscription("t", "g") as subscription:
         subscription.poll()
         engine = engine_of(subscription)
-        engine._rest_until = time.monotonic() + 3600
+        engine._backoff_until = time.monotonic() + 3600
         wait_until(lambda: engine.membership.due_in() == 0, "a discovery is overdue")
         assert engine.due_in() > 1
 

@@ -13,7 +13,7 @@ from django.db.models import F
 from django_mqueue import Message, OutgoingMessage, Reject, publish_many, unsubscribe
 from django_mqueue.models import DeliveryState, PartitionLease
 from django_mqueue.workers import pool
-from django_mqueue.workers.jobs import Job
+from django_mqueue.workers.handler_calls import HandlerCall
 from django_mqueue.workers.pool import HandlerPool
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner, RunOptions
@@ -32,14 +32,14 @@ def lots(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     start = HandlerPool.start
 
-    def note(pool: HandlerPool, jobs: list[Job]) -> None:
-        sizes.append(len(jobs))
-        start(pool, jobs)
+    def note(pool: HandlerPool, calls: list[HandlerCall]) -> None:
+        sizes.append(len(calls))
+        start(pool, calls)
 
-    def end(sharing: Sharing, job: Job) -> None:
-        sharing._turns.ended(sharing.subscriber_of(job.deliveries[0]), 0.001)
+    def end(sharing: Sharing, call: HandlerCall) -> None:
+        sharing._turns.ended(sharing.subscriber_of(call.deliveries[0]), 0.001)
 
-    monkeypatch.setattr("django_mqueue.workers.sharing.BACKLOG", 10)
+    monkeypatch.setattr("django_mqueue.workers.sharing.LOTS_FROM", 10)
     monkeypatch.setattr(Sharing, "ended", end)
     monkeypatch.setattr(HandlerPool, "start", note)
     return sizes
@@ -186,10 +186,10 @@ def first_of_a_lot(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
     start = HandlerPool.start
 
-    def note(self: HandlerPool, jobs: list[Job]) -> None:
-        if len(jobs) > 10 and not found:
-            found.append(jobs[0].deliveries[0].payload)
-        start(self, jobs)
+    def note(self: HandlerPool, calls: list[HandlerCall]) -> None:
+        if len(calls) > 10 and not found:
+            found.append(calls[0].deliveries[0].payload)
+        start(self, calls)
 
     monkeypatch.setattr(HandlerPool, "start", note)
     return found
@@ -228,8 +228,8 @@ def test_what_waits_in_a_lot_of_a_group_that_was_unsubscribed(monkeypatch: pytes
     take_back = Sharing.take_back
     taken: list[int] = []
 
-    def note(self: Sharing, jobs: list[Job]) -> int:
-        taken.append(count := take_back(self, jobs))
+    def note(self: Sharing, calls: list[HandlerCall]) -> int:
+        taken.append(count := take_back(self, calls))
         return count
 
     def leave(message: Message) -> None:
@@ -245,7 +245,7 @@ def test_what_waits_in_a_lot_of_a_group_that_was_unsubscribed(monkeypatch: pytes
     with registered("t", Seen(leave)), registered("u", Seen()):
         runner = Runner(handlers(["t", "u"]), RunOptions(threads=1, drain=True, max_seconds=PATIENCE))
         runner.run()
-    assert runner._dispatcher.is_idle
+    assert runner._starter.is_idle
 
 
 def test_a_worker_that_stops_gives_back_what_has_not_started(lots: list[int]) -> None:
@@ -259,18 +259,18 @@ def test_a_worker_that_stops_gives_back_what_has_not_started(lots: list[int]) ->
             stopping.wait(PATIENCE)
 
     stopping = threading.Event()
-    take_back = HandlerPool.take_back
+    withdraw = HandlerPool.withdraw
 
-    def taken(pool: HandlerPool, *, all_lots: bool) -> list[Job]:
-        found = take_back(pool, all_lots=all_lots)
+    def taken(pool: HandlerPool, *, all_lots: bool) -> list[HandlerCall]:
+        found = withdraw(pool, all_lots=all_lots)
         if all_lots:
             left.extend(found)
             stopping.set()
         return found
 
-    left: list[Job] = []
+    left: list[HandlerCall] = []
     with registered("t", seen := Seen(stop)), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(HandlerPool, "take_back", taken)
+        patch.setattr(HandlerPool, "withdraw", taken)
         runner = Runner(handlers(["t"]), RunOptions(threads=1, max_seconds=PATIENCE))
         runner.run()
     assert left, "the lot had more messages"

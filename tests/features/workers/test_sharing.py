@@ -14,10 +14,10 @@ from django.db import connection
 from django_mqueue import OutgoingMessage, pause, publish, publish_many, subscribe
 from django_mqueue.models import DeliveryState
 from django_mqueue.protocol.claim_scheduler import ClaimScheduler
-from django_mqueue.protocol.claiming import Claiming
+from django_mqueue.protocol.claiming import Claimer
 from django_mqueue.protocol.subscriber import Subscriber
-from django_mqueue.workers.dispatcher import Dispatcher
-from django_mqueue.workers.jobs import Job
+from django_mqueue.workers.call_starter import CallStarter
+from django_mqueue.workers.handler_calls import HandlerCall
 from django_mqueue.workers.sharing import Sharing
 from tests.support.running import Seen, registered, run
 from tests.support.waiting import PATIENCE
@@ -30,9 +30,9 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Report 1 ms for each call (100 ms for ``slow``) and 2 ms for each claim, however busy the machine is."""
     claimed = Sharing.claimed
 
-    def end(sharing: Sharing, job: Job) -> None:
-        (topic,) = {delivery.topic for delivery in job.deliveries}
-        sharing._turns.ended(sharing.subscriber_of(job.deliveries[0]), 0.1 if topic == "slow" else 0.001)
+    def end(sharing: Sharing, call: HandlerCall) -> None:
+        (topic,) = {delivery.topic for delivery in call.deliveries}
+        sharing._turns.ended(sharing.subscriber_of(call.deliveries[0]), 0.1 if topic == "slow" else 0.001)
 
     def claim(sharing: Sharing, engine: Subscriber, count: int, seconds: float) -> None:
         claimed(sharing, engine, count, 0.002)
@@ -111,16 +111,16 @@ def test_what_cannot_be_claimed_keeps_no_thread(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One group's claims get nothing, although it has work. The other handler gets all four threads."""
-    claim = Claiming.claim_batch
+    claim = Claimer.claim
     tried = threading.Event()
 
-    def claim_unless_locked(claiming: Claiming, *arguments: int, **others: Any) -> Any:
-        if claiming.context.topic != "locked":
-            return claim(claiming, *arguments, **others)
+    def claim_unless_locked(claimer: Claimer, *arguments: int, **others: Any) -> Any:
+        if claimer.context.topic != "locked":
+            return claim(claimer, *arguments, **others)
         tried.set()
         return []
 
-    monkeypatch.setattr(Claiming, "claim_batch", claim_unless_locked)
+    monkeypatch.setattr(Claimer, "claim", claim_unless_locked)
     publish_many("locked", range(100))
     publish_many("t", range(200))
     four = threading.Barrier(4, timeout=PATIENCE)
@@ -134,15 +134,15 @@ def test_what_cannot_be_claimed_keeps_no_thread(
 @pytest.mark.usefixtures("measured")
 def test_a_claim_that_got_nothing_is_not_repeated_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the empty claim the handler rests for longer than this test, although it has work."""
-    claim = Claiming.claim_batch
+    claim = Claimer.claim
     tried: list[str] = []
 
-    def claim_unless_locked(claiming: Claiming, *arguments: int, **others: Any) -> Any:
-        tried.append(claiming.context.topic)
-        return [] if claiming.context.topic == "locked" else claim(claiming, *arguments, **others)
+    def claim_unless_locked(claimer: Claimer, *arguments: int, **others: Any) -> Any:
+        tried.append(claimer.context.topic)
+        return [] if claimer.context.topic == "locked" else claim(claimer, *arguments, **others)
 
-    monkeypatch.setattr(Claiming, "claim_batch", claim_unless_locked)
-    monkeypatch.setattr("django_mqueue.workers.sharing.REST", PATIENCE)
+    monkeypatch.setattr(Claimer, "claim", claim_unless_locked)
+    monkeypatch.setattr("django_mqueue.workers.sharing.EMPTY_CLAIM_PAUSE", PATIENCE)
     publish_many("locked", range(100))
     publish_many("t", range(1000))
     with registered("locked", Seen()), registered("t", Seen()):
@@ -153,17 +153,17 @@ def test_a_claim_that_got_nothing_is_not_repeated_at_once(monkeypatch: pytest.Mo
 
 def test_a_new_message_ends_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim finds nothing, although memory shows work. The rest would last for an hour."""
-    monkeypatch.setattr("django_mqueue.workers.sharing.REST", 3600.0)
-    claim_batch = Claiming.claim_batch
+    monkeypatch.setattr("django_mqueue.workers.sharing.EMPTY_CLAIM_PAUSE", 3600.0)
+    claim = Claimer.claim
     late = list[int]()
 
-    def claim_nothing(claiming: Claiming, *arguments: Any, **others: Any) -> Any:
+    def claim_nothing(claimer: Claimer, *arguments: Any, **others: Any) -> Any:
         if late:
-            return claim_batch(claiming, *arguments, **others)
+            return claim(claimer, *arguments, **others)
         late.append(publish("t", 2).offset)
         return []
 
-    monkeypatch.setattr(Claiming, "claim_batch", claim_nothing)
+    monkeypatch.setattr(Claimer, "claim", claim_nothing)
     publish("t", 1)
     with registered("t", seen := Seen()):
         run(drain=False, max_messages=2, max_seconds=30)
@@ -174,7 +174,7 @@ def test_acks_without_a_claim_do_not_delay_the_next_claim(monkeypatch: pytest.Mo
     """A quarantined message waits for its turn, so no ack is joined with a claim. The worker claims as usual."""
     monkeypatch.setattr(Subscriber, "has_quarantined", True)
     monkeypatch.setattr(ClaimScheduler, "claim_quarantined", lambda scheduler, free: None)
-    monkeypatch.setattr("django_mqueue.workers.sharing.REST", 3600.0)
+    monkeypatch.setattr("django_mqueue.workers.sharing.EMPTY_CLAIM_PAUSE", 3600.0)
     publish_many("t", range(20))
     with registered("t", seen := Seen()):
         run(threads=2, drain=False, max_messages=20, max_seconds=30)
@@ -185,7 +185,7 @@ def test_threads_that_a_claim_does_not_use_are_claimed_for_in_the_same_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Both handlers claim for their shares. One claim gets nothing, so the other handler claims for all threads."""
-    engine_claim, dispatcher_claim = Subscriber.claim, Dispatcher.claim
+    engine_claim, starter_claim = Subscriber.claim, CallStarter.claim
     claimed: dict[str, int] = {}
     idle: list[int] = []
 
@@ -194,15 +194,15 @@ def test_threads_that_a_claim_does_not_use_are_claimed_for_in_the_same_round(
         claimed[engine.context.topic] = claimed.get(engine.context.topic, 0) + len(got)
         return got
 
-    def claim_all(dispatcher: Dispatcher) -> int:
+    def claim_all(starter: CallStarter) -> int:
         claimed.clear()
-        found = dispatcher_claim(dispatcher)
+        found = starter_claim(starter)
         if set(claimed) == {"locked", "t"}:
-            idle.append(max(dispatcher.free - dispatcher.sharing.waiting, 0))
+            idle.append(max(starter.free_threads() - starter.sharing.waiting, 0))
         return found
 
     monkeypatch.setattr(Subscriber, "claim", claim)
-    monkeypatch.setattr(Dispatcher, "claim", claim_all)
+    monkeypatch.setattr(CallStarter, "claim", claim_all)
     publish_many("locked", range(100))
     publish_many("t", range(200))
     four = threading.Barrier(4, timeout=PATIENCE)
@@ -266,13 +266,13 @@ def test_few_large_messages_are_claimed_ahead(fit: int, most: int, monkeypatch: 
     monkeypatch.setattr("django_mqueue.workers.sharing.AHEAD_BYTES", fit * 1002)
     publish_many("large", ["x" * 1000] * 1500)
     held: list[int] = []
-    start = Dispatcher._start
+    start = CallStarter._start
 
-    def count(dispatcher: Dispatcher, calls: Any) -> None:
-        held.append(sum(len(subscriber.context.in_flight) for subscriber in dispatcher.ready))
-        start(dispatcher, calls)
+    def count(starter: CallStarter, calls: Any) -> None:
+        held.append(sum(len(subscriber.context.in_flight) for subscriber in starter.ready))
+        start(starter, calls)
 
-    monkeypatch.setattr(Dispatcher, "_start", count)
+    monkeypatch.setattr(CallStarter, "_start", count)
     with registered("large", Seen()):
         run(drain=False, max_messages=1200, max_seconds=60)
     assert fit <= max(held) <= most

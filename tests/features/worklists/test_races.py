@@ -124,13 +124,13 @@ def test_the_end_of_a_last_attempt_waits_for_no_locked_item(refunds: type[Workli
     offset = published_step(f"work {item.pk} {item.version}")
     tailer = Tailer("default", EventQueue())
     subscriber = Subscriber(
-        "worklist.refunds", "worklist.refunds", "w", Options("default"), tailer, expires=False
+        "worklist.refunds", "worklist.refunds", "w", Options("default"), tailer, polled_by_caller=False
     )
     with (
         HeldTransaction(lambda: WorkItem.objects.select_for_update().get(pk=item.pk)),
-        subscriber.resting_after_lock_wait(),
+        subscriber.backoff_after_lock_wait(),
         transaction.atomic(),
     ):
         automation.after_failure(item.rules, "default", offset, is_final=True)
-    assert subscriber.resting
+    assert subscriber.backing_off
     assert again(item).state == "automated"

@@ -9,8 +9,8 @@ from unittest.mock import patch
 
 from django_mqueue import Delivery
 from django_mqueue.workers import pool, sharing
-from django_mqueue.workers.executor import call
-from django_mqueue.workers.jobs import Job, Outcome
+from django_mqueue.workers.executor import execute
+from django_mqueue.workers.handler_calls import HandlerCall, Outcome
 from tests.proof.history import Handed, now
 from tests.proof.plan import my_name
 from tests.proof.plant.acting import ended, history
@@ -29,9 +29,9 @@ def start() -> None:
     """Watch this process. With ``PROOF_BACKLOG``, its threads get lots at a small backlog."""
     start_lot = pool.HandlerPool.start
 
-    @wraps(call)
-    def noted_call(job: Job) -> list[Outcome]:
-        outcomes = call(job)
+    @wraps(execute)
+    def noted_execute(call: HandlerCall) -> list[Outcome]:
+        outcomes = execute(call)
         ones = [outcome for outcome in outcomes if outcome.delivery in _open]
         if ones:
             history().write(*(ended(one.delivery, OUTCOMES[one.verdict.verb]) for one in ones))
@@ -39,13 +39,13 @@ def start() -> None:
         return outcomes
 
     @wraps(start_lot)
-    def noted_start(self: pool.HandlerPool, jobs: Sequence[Job]) -> None:
-        messages = sum(len(job.deliveries) for job in jobs)
+    def noted_start(self: pool.HandlerPool, calls: Sequence[HandlerCall]) -> None:
+        messages = sum(len(call.deliveries) for call in calls)
         if messages > 1:
-            history().write(Handed(now(), my_name(), jobs[0].handler.group, len(jobs), messages))
-        start_lot(self, jobs)
+            history().write(Handed(now(), my_name(), calls[0].handler.group, len(calls), messages))
+        start_lot(self, calls)
 
-    patch.object(pool, "call", noted_call).start()
+    patch.object(pool, "execute", noted_execute).start()
     patch.object(pool.HandlerPool, "start", noted_start).start()
     if backlog := os.environ.get("PROOF_BACKLOG"):
-        patch.object(sharing, "BACKLOG", int(backlog)).start()
+        patch.object(sharing, "LOTS_FROM", int(backlog)).start()

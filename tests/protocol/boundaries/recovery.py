@@ -94,7 +94,7 @@ def _consume(member: Subscription, stage: Stage) -> None:
     def all_came() -> bool:
         found = member.poll()
         if engine_of(member).context.resetting:
-            engine_of(member).membership.look_again()  # The next discovery would be a minute away.
+            engine_of(member).membership.discover_now()  # The next discovery would be a minute away.
         for delivery in found:
             assert delivery.payload not in got, (
                 f"{member.group}: {delivery.payload} was acked, and comes again"
@@ -124,7 +124,7 @@ def _leave_drained(member: Subscription) -> None:
     """Make all partitions idle for longer than two lease durations, so that the member gives them up."""
     engine = engine_of(member)
     make_idle(engine)
-    engine.membership.look_again()
+    engine.membership.discover_now()
 
 
 def _check_nothing_stays(topic: str) -> None:

@@ -40,7 +40,7 @@ def ack_many(scene: Scene) -> Iterator[None]:
 def ack_of_what_was_stolen(scene: Scene) -> Iterator[None]:
     (delivery,) = scene.claimed(0)
     scene.run_out()
-    engine_of(scene.subscriber(name="thief")).membership.look_again()
+    engine_of(scene.subscriber(name="thief")).membership.discover_now()
     yield
     with pytest.raises(StaleDelivery):
         delivery.ack()
@@ -82,7 +82,7 @@ def ack_and_hand_over_the_next(scene: Scene) -> Iterator[None]:
     scene.publish(0, 1)
     engine = engine_of(scene.subscriber())
     engine.tick()
-    one, next_one = engine.claiming.claim_batch(2, start_now=1)
+    one, next_one = engine.claimer.claim(2, start_now=1)
     yield
     engine.acknowledger.ack([one], [next_one])
 
@@ -97,7 +97,7 @@ def ack_and_claim_the_next_of_a_strict_key(scene: Scene) -> Iterator[None]:
     scene.publish(0, 1)
     engine = engine_of(scene.subscriber(strict=True))
     engine.tick()
-    (one,) = engine.claiming.claim_batch(2, start_now=2)
+    (one,) = engine.claimer.claim(2, start_now=2)
     yield
     assert len(engine.ack_and_claim([one], [], 1, 1, 1)) == 1
 
@@ -144,9 +144,9 @@ def give_back_what_was_not_started(scene: Scene) -> Iterator[None]:
     scene.publish(0, 1)
     engine = engine_of(scene.subscriber())
     engine.tick()
-    found = engine.claiming.claim_batch(2, start_now=0)
+    found = engine.claimer.claim(2, start_now=0)
     yield
-    engine.acknowledger.give_back(found)
+    engine.acknowledger.return_unstarted(found)
 
 
 @walk(

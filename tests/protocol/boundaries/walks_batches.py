@@ -34,7 +34,7 @@ def an_atomic_batch(scene: Scene) -> Iterator[None]:
 def nack_of_a_batch(scene: Scene) -> Iterator[None]:
     found = scene.claimed(0, 1, 2)
     yield
-    found[0].status.acknowledger.put_back(found, 0, "no")
+    found[0].status.acknowledger.nack_or_postpone(found, 0, "no")
 
 
 @walk(
@@ -46,7 +46,7 @@ def putting_back_what_was_rolled_back(scene: Scene) -> Iterator[None]:
     """No attempt is counted."""
     found = scene.claimed(0, 1, 2)
     yield
-    found[0].status.acknowledger.put_back(found, 0, None)
+    found[0].status.acknowledger.nack_or_postpone(found, 0, None)
 
 
 @walk(
@@ -63,4 +63,4 @@ def reject_of_one_that_hangs(scene: Scene) -> Iterator[None]:
         return []
 
     yield
-    assert found[0].status.acknowledger.if_free(found[:1], answer) == ([], [])
+    assert found[0].status.acknowledger.settle_unlocked(found[:1], answer) == ([], [])

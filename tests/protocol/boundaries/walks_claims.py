@@ -30,7 +30,7 @@ def claim_fresh(scene: Scene) -> Iterator[None]:
     scene.publish(0, 1)
     engine = at_work(scene)
     yield
-    assert len(engine.claiming.claim_batch(2, start_now=2)) == 2
+    assert len(engine.claimer.claim(2, start_now=2)) == 2
 
 
 @walk(in_flight, Stage((), {0: 1, 1: 1}), Stage(((1, 1, 0), (1, 0, 0)), {0: 2, 1: 1}))
@@ -38,7 +38,7 @@ def claim_fresh_and_one_ahead(scene: Scene) -> Iterator[None]:
     scene.publish(0, 1)
     engine = at_work(scene)
     yield
-    assert len(engine.claiming.claim_batch(2, start_now=1)) == 2
+    assert len(engine.claimer.claim(2, start_now=1)) == 2
 
 
 @walk(in_flight, Stage((), {0: 1, 1: 1}), Stage(((1, 1, 0),), {0: 2, 1: 1}))
@@ -46,7 +46,7 @@ def claim_the_head_of_a_strict_partition(scene: Scene) -> Iterator[None]:
     scene.publish(0, 1)
     engine = at_work(scene, strict=True)
     yield
-    assert len(engine.claiming.claim_batch(2, start_now=2)) == 1
+    assert len(engine.claimer.claim(2, start_now=2)) == 1
 
 
 @walk(in_flight, Stage(((0, 1, 0),), {0: 2}), Stage(((1, 1, 1),), {0: 3}))
@@ -54,7 +54,7 @@ def claim_again_after_nack(scene: Scene) -> Iterator[None]:
     (delivery,) = scene.claimed(0)
     delivery.nack()
     yield
-    assert len(scene.engine.claiming.claim_batch(1, start_now=1)) == 1
+    assert len(scene.engine.claimer.claim(1, start_now=1)) == 1
 
 
 @walk(in_flight, Stage(((0, 0, 0),), {0: 1}), Stage(((1, 1, 0),), {0: 2}))
@@ -62,7 +62,7 @@ def claim_again_after_postpone(scene: Scene) -> Iterator[None]:
     (delivery,) = scene.claimed(0)
     delivery.postpone()
     yield
-    assert len(scene.engine.claiming.claim_batch(1, start_now=1)) == 1
+    assert len(scene.engine.claimer.claim(1, start_now=1)) == 1
 
 
 @walk(
@@ -76,7 +76,7 @@ def claim_what_waits_and_what_is_fresh(scene: Scene) -> Iterator[None]:
     scene.publish(1)
     scene.engine.tailer.tick()
     yield
-    assert len(scene.engine.claiming.claim_batch(2, start_now=2)) == 2
+    assert len(scene.engine.claimer.claim(2, start_now=2)) == 2
 
 
 def suspected(topic: str) -> Seen:
@@ -90,7 +90,7 @@ def claim_a_suspect_alone(scene: Scene) -> Iterator[None]:
     scene.run_out()
     engine = at_work(scene)
     yield
-    assert len(engine.claiming.claim_quarantined(alone=True)) == 1
+    assert len(engine.claimer.claim_quarantined(alone=True)) == 1
 
 
 @walk(suspected, Stage(((0, 0),), {0: 2}), Stage(((0, 1),), {0: 3}))
@@ -99,7 +99,7 @@ def claim_a_suspect_beside_others(scene: Scene) -> Iterator[None]:
     scene.run_out()
     engine = at_work(scene)
     yield
-    assert len(engine.claiming.claim_quarantined(alone=False)) == 1
+    assert len(engine.claimer.claim_quarantined(alone=False)) == 1
 
 
 def left_after_two_failures(scene: Scene) -> Subscriber:
@@ -123,13 +123,13 @@ def claim_a_suspect_alone_for_the_last_time(scene: Scene) -> Iterator[None]:
     """This death, while the message runs alone, is its third failure. The next owner dead-letters the message."""
     engine = left_after_two_failures(scene)
     yield
-    assert len(engine.claiming.claim_quarantined(alone=True)) == 1
+    assert len(engine.claimer.claim_quarantined(alone=True)) == 1
 
 
 @walk(suspected, Stage(((1, 3),), {0: Dead(3)}), Stage(((0, 3),), {0: 5}))
 def let_a_suspect_run_beside_others(scene: Scene) -> Iterator[None]:
     """After this call, the death of the worker no longer counts as a failure of the message."""
-    (delivery,) = left_after_two_failures(scene).claiming.claim_quarantined(alone=True)
+    (delivery,) = left_after_two_failures(scene).claimer.claim_quarantined(alone=True)
     yield
     delivery.status.acknowledger.end_quarantine(delivery)
 
@@ -139,21 +139,21 @@ def bury_a_suspect(scene: Scene) -> Iterator[None]:
     """The message has no attempts left. A worker died while it ran alone, and that is its one allowed failure."""
     scene.claimed(0, name="predecessor")
     scene.run_out()
-    at_work(scene, name="another").claiming.claim_quarantined(alone=True)
+    at_work(scene, name="another").claimer.claim_quarantined(alone=True)
     scene.run_out()
     engine = at_work(scene, max_attempts=1)
     yield
-    assert engine.claiming.claim_quarantined(alone=True) == []
+    assert engine.claimer.claim_quarantined(alone=True) == []
 
 
 @walk(in_flight, Stage(((1, 1, 0),), {0: 2}), Stage(((0, 0, 0),), {0: 1}))
 def undo_a_claim_whose_commit_was_lost(scene: Scene) -> Iterator[None]:
     """The connection broke at the COMMIT, and the server committed. No handler received the message."""
     (delivery,) = scene.claimed(0)
-    claiming = scene.engine.claiming
-    claiming._unsure = (delivery.status.receipt.token, Claimable(fresh=[("k", delivery.offset)]))
+    claimer = scene.engine.claimer
+    claimer._unknown_claim = (delivery.status.receipt.token, Claimable(fresh=[("k", delivery.offset)]))
     yield
-    claiming.make_sure()
+    claimer.undo_unknown_claim()
 
 
 @walk(
@@ -169,7 +169,7 @@ def claim_what_cannot_be_decoded(scene: Scene) -> Iterator[None]:
     Message.objects.filter(topic=scene.topic).update(metadata=metadata)
     engine = at_work(scene)
     yield
-    assert engine.claiming.claim_batch(1, start_now=1) == []
+    assert engine.claimer.claim(1, start_now=1) == []
 
 
 @walk(
@@ -199,7 +199,7 @@ def claims_from_a_partition_that_is_a_permit(scene: Scene) -> Iterator[None]:
         message = OutgoingMessage(payload, id=str(payload))
         publish_once(scene.topic, message, one_at_a_time("x"), "default")
     subscription = scene.subscriber()
-    watermarks.EVERY = 3600.0  # Otherwise the second poll of a slow process moves the watermark.
+    watermarks.ADVANCE_INTERVAL = 3600.0  # Otherwise the second poll of a slow process moves the watermark.
     yield
     (first,) = subscription.poll()
     first.ack()

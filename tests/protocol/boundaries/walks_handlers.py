@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from django_mqueue import Message, consumer, publish
 from django_mqueue.workers.completer import Completer
-from django_mqueue.workers.executor import call
-from django_mqueue.workers.jobs import Job
+from django_mqueue.workers.executor import execute
+from django_mqueue.workers.handler_calls import HandlerCall
 from django_mqueue.workers.registry import handlers
 
 from .looks import Seen, ended, payloads
@@ -83,5 +83,7 @@ def atomic_handlers_of_a_worker(scene: Scene) -> Iterator[None]:
     answers = Completer({scene.engine: handler})
     yield
     for delivery in found:
-        answers.finished += call(Job(handler, [delivery]))
-    answers.give({}, lambda engine, acks, starting, share: engine.acknowledger.ack(acks), lambda lot: None)
+        answers.unsettled += execute(HandlerCall(handler, [delivery]))
+    answers.settle_and_start(
+        {}, lambda engine, acks, starting, share: engine.acknowledger.ack(acks), lambda lot: None
+    )

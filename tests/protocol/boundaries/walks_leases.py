@@ -38,7 +38,7 @@ def heartbeat_and_discovery(scene: Scene) -> Iterator[None]:
     scene.claimed(0)
     scene.run_out()
     yield
-    scene.engine.membership.look_again()
+    scene.engine.membership.discover_now()
 
 
 @walk(heartbeats, Stage((), {0: 2}), Stage(((WALKER, True),), {0: 2}))
@@ -48,7 +48,7 @@ def heartbeat_of_one_whose_row_is_gone(scene: Scene) -> Iterator[None]:
     scene.run_out()
     SubscriberHeartbeat.objects.filter(topic=scene.topic).delete()
     yield
-    scene.engine.membership.look_again()
+    scene.engine.membership.discover_now()
 
 
 @walk(leases, Stage((), {0: 1}))
@@ -58,7 +58,7 @@ def discovery_of_one_whose_group_is_gone(scene: Scene) -> Iterator[None]:
     unsubscribe(scene.topic, FIRST)
     yield
     with pytest.raises(NotRegistered):
-        engine.membership.look_again()
+        engine.membership.discover_now()
 
 
 @walk(leases, Stage((), {0: 1}), Stage(MINE, {0: 1}))
@@ -66,7 +66,7 @@ def lease_a_new_partition(scene: Scene) -> Iterator[None]:
     scene.publish(0)
     engine = engine_of(scene.subscriber())
     yield
-    engine.membership.look_again()
+    engine.membership.discover_now()
 
 
 @walk(leases, Stage((), {0: 1}), Stage(MINE, {0: 1}))
@@ -87,7 +87,7 @@ def lease_a_free_partition(scene: Scene) -> Iterator[None]:
     scene.publish(1)
     engine = engine_of(scene.subscriber())
     yield
-    engine.membership.look_again()
+    engine.membership.discover_now()
 
 
 @walk(leases, Stage(ANOTHERS, {0: 2}), Stage(MINE, {0: 2}))
@@ -97,7 +97,7 @@ def lease_an_expired_partition(scene: Scene) -> Iterator[None]:
     scene.run_out()
     engine = engine_of(scene.subscriber())
     yield
-    engine.membership.look_again()
+    engine.membership.discover_now()
 
 
 @walk(leases, Stage(MINE, {0: 2}), Stage(FREE, {0: 2}))
@@ -129,7 +129,7 @@ def renewed(topic: str) -> Seen:
 def renew(scene: Scene) -> Iterator[None]:
     scene.claimed(0)
     scene.run_out()
-    scene.engine.context.doubt = True
+    scene.engine.context.check_leases = True
     yield
     scene.engine.membership.tick()
 
@@ -139,8 +139,8 @@ def renew_what_was_stolen(scene: Scene) -> Iterator[None]:
     scene.claimed(0)
     engine = scene.engine
     scene.run_out()
-    engine_of(scene.subscriber(name="thief")).membership.look_again()
-    engine.context.doubt = True
+    engine_of(scene.subscriber(name="thief")).membership.discover_now()
+    engine.context.check_leases = True
     yield
     engine.membership.tick()
     assert not engine.context.partitions
@@ -155,10 +155,10 @@ def release_to_a_newcomer(scene: Scene) -> Iterator[None]:
     scene.publish(0, key="a")
     scene.publish(1, key="b")
     engine = engine_of(scene.subscriber())
-    engine.membership.look_again()
+    engine.membership.discover_now()
     scene.subscriber(name="newcomer")
     yield
-    engine.membership.look_again()
+    engine.membership.discover_now()
 
 
 @walk(
@@ -172,7 +172,7 @@ def give_up_a_drained_partition(scene: Scene) -> Iterator[None]:
     collect(scene.topic)
     scene.be_idle()
     yield
-    scene.engine.membership.look_again()
+    scene.engine.membership.discover_now()
 
 
 @walk(
@@ -186,7 +186,7 @@ def give_up_a_partition_that_another_group_is_not_done_with(scene: Scene) -> Ite
     settle(scene.subscription)
     scene.be_idle()
     yield
-    scene.engine.membership.look_again()
+    scene.engine.membership.discover_now()
 
 
 @walk(leases, Stage(ANOTHERS, {0: 2}), Stage(FREE, {0: 2}), Stage(MINE, {0: 2}))
@@ -202,7 +202,7 @@ def take_over_from_a_worker_whose_session_has_ended(scene: Scene) -> Iterator[No
             heartbeat_at=F("heartbeat_at") - 100_000, session_lock=f"{lock._name[:-4]}dead"
         )
         yield
-        engine.membership.look_again()
+        engine.membership.discover_now()
 
 
 def progress(topic: str) -> Seen:

@@ -72,7 +72,7 @@ def collect_the_last_of_a_partition_that_nobody_leases(scene: Scene) -> Iterator
     scene.done(0)
     scene.be_idle()
     for engine in scene.engines:
-        engine.membership.look_again()
+        engine.membership.discover_now()
     yield
     Collector("default", scene.topic).collect_page()
 

@@ -122,7 +122,7 @@ def test_many_that_wait_for_their_retry_hold_up_nothing(many: int) -> None:
         while waiting < count:
             deliveries = wait_until(partial(subscription.poll, 1000), "the next")
             waiting += len(deliveries)
-            engine_of(subscription).acknowledger.give_back(deliveries)
+            engine_of(subscription).acknowledger.return_unstarted(deliveries)
             DeliveryState.objects.filter(topic=topic).update(invisible_until=10**14)
             subscription.close()
             subscription.open()

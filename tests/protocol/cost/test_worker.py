@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_mqueue import OutgoingMessage, Subscription, publish_many
 from django_mqueue.workers import pool
-from django_mqueue.workers.jobs import Job
+from django_mqueue.workers.handler_calls import HandlerCall
 from django_mqueue.workers.pool import HandlerPool
 from django_mqueue.workers.sharing import Sharing
 from tests.support.fixtures import with_settings
@@ -32,8 +32,8 @@ calm = with_settings(MQUEUE=CALM)
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Report 1 ms for each call, however busy the machine is, and take no lot back. So a lot has 50 messages."""
 
-    def end(sharing: Sharing, job: Job) -> None:
-        sharing._turns.ended(sharing.subscriber_of(job.deliveries[0]), 0.001)
+    def end(sharing: Sharing, call: HandlerCall) -> None:
+        sharing._turns.ended(sharing.subscriber_of(call.deliveries[0]), 0.001)
 
     monkeypatch.setattr(Sharing, "ended", end)
     monkeypatch.setattr(pool, "SLOW", PATIENCE)
@@ -93,13 +93,13 @@ def test_autocommit_stays_off_between_the_atomic_messages_of_a_lot(monkeypatch: 
             sent.append(autocommit)
         send(wrapper, autocommit)
 
-    def note_lot(pool: HandlerPool, jobs: list[Job]) -> None:
-        lots.append(len(jobs))
-        start(pool, jobs)
+    def note_lot(pool: HandlerPool, calls: list[HandlerCall]) -> None:
+        lots.append(len(calls))
+        start(pool, calls)
 
     monkeypatch.setattr(DatabaseWrapper, "_set_autocommit", note)
     monkeypatch.setattr(HandlerPool, "start", note_lot)
-    monkeypatch.setattr("django_mqueue.workers.sharing.BACKLOG", 10)
+    monkeypatch.setattr("django_mqueue.workers.sharing.LOTS_FROM", 10)
     drained(1000, 10, 1, atomic=True)
     assert max(lots) > 10
     # The thread's connection may turn it on once when it opens.

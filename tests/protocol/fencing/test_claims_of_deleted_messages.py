@@ -32,8 +32,8 @@ def test_it_leaves_no_state_behind() -> None:
             partition.fresh.append(
                 offset
             )  # the tail of the log reports it as new to an owner that has not read it yet
-            engine.context.touch(partition)
-            return len(engine.claiming.claim_batch(10, 10))
+            engine.context.mark_ready(partition)
+            return len(engine.claimer.claim(10, 10))
 
         with HeldTransaction(lambda: Collector("default", "orders").collect_page(0)) as collection:
             claiming = Background(claim).start()

@@ -11,7 +11,7 @@ from django_mqueue import Delivery, OutgoingMessage, Subscription, publish, publ
 from django_mqueue.models import DeliveryState, PartitionLease
 from django_mqueue.protocol.subscriber import Subscriber
 from django_mqueue.workers.completer import Completer
-from django_mqueue.workers.jobs import Outcome, Verdict
+from django_mqueue.workers.handler_calls import Outcome, Verdict
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.sharing import Plan, Share
 from tests.support.running import Seen, registered
@@ -30,7 +30,7 @@ def claimed_ahead(subscription: Subscription) -> Delivery:
     def claim() -> list[Delivery]:
         engine.tick()
         with engine.context.lock:
-            return engine.claiming.claim_batch(1, 0)
+            return engine.claimer.claim(1, 0)
 
     claimed: list[Delivery] = wait_until(claim, "it is claimed")
     (delivery,) = claimed
@@ -95,7 +95,7 @@ def test_what_was_lost_is_not_started_after_a_lock_wait(changes: dict[str, Any])
         ) -> None:
             subscriber.ack_and_claim(acks, starting, 0, 0, 0)
 
-        Completer({engine: handler}).give({engine: Plan([[delivery]])}, claim, lambda lot: None)
+        Completer({engine: handler}).settle_and_start({engine: Plan([[delivery]])}, claim, lambda lot: None)
         assert delivery.status.lost
         assert not engine.context.in_flight
         assert not engine.context.partitions["k"].in_flight
@@ -113,9 +113,11 @@ def test_an_outcome_that_is_lost_is_logged_after_a_lock_wait(
         DeliveryState.objects.update(delivery_token=F("delivery_token") + 1)
         engine.careful = True
         completer = Completer({engine: handler})
-        completer.finished.append(Outcome(delivery, verdict))
-        completer.give({}, lambda subscriber, acks, *_: subscriber.acknowledger.ack(acks), lambda lot: None)
-        assert not completer.finished
+        completer.unsettled.append(Outcome(delivery, verdict))
+        completer.settle_and_start(
+            {}, lambda subscriber, acks, *_: subscriber.acknowledger.ack(acks), lambda lot: None
+        )
+        assert not completer.unsettled
     assert f"cannot {verdict.verb} errands@{delivery.offset}" in caplog.text
 
 
@@ -157,7 +159,7 @@ def test_a_dropped_partition_is_no_work() -> None:
         partition.more = partition.waiting_more = True
         partition.fresh.clear()
         context.drop({"k"})
-        context.touch(partition)
+        context.mark_ready(partition)
         assert (dict(context.ready), dict(context.needs_log_read), dict(context.stale_waiting)) == (
             {},
             {},

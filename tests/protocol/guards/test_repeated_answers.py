@@ -34,7 +34,7 @@ def test_an_answer_given_again_changes_nothing(verb: str) -> None:
 
 
 def forget(delivery: Delivery) -> None:
-    delivery.status.answer = ""
+    delivery.status.settled_by = ""
 
 
 def rows() -> list[dict[str, object]]:

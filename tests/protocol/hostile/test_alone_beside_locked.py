@@ -25,7 +25,7 @@ from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartb
 from django_mqueue.policy.quarantine import Quarantine
 from django_mqueue.protocol import claim_scheduler, subscriber
 from django_mqueue.protocol.subscriber import Subscriber
-from django_mqueue.workers import dispatcher, pool
+from django_mqueue.workers import call_starter, pool
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner, RunOptions
 from django_mqueue.workers.turns import Turns
@@ -53,7 +53,7 @@ def loop(*doors: threading.Event, threads: int = 4) -> Iterator[Runner]:
             for door in doors:
                 door.set()
             for one in runner._handlers:
-                one._rest_until = -math.inf
+                one._backoff_until = -math.inf
             runner.stop()
             running.result()
 
@@ -87,7 +87,7 @@ def test_a_locked_answer_to_a_suspect_stops_no_other_group(monkeypatch: pytest.M
 
     A continues when the other transaction ends.
     """
-    monkeypatch.setattr(subscriber, "REST", 0.2)
+    monkeypatch.setattr(subscriber, "BACKOFF", 0.2)
     monkeypatch.setattr(claim_scheduler, "alone_for", lambda attempt: NEVER)
     door = threading.Event()
     quarantine("ta", "A")
@@ -113,7 +113,7 @@ def test_a_suspect_that_runs_long_and_is_locked_stops_no_other_group(monkeypatch
 
     When the lock ends, the worker writes to the row that the message no longer runs alone.
     """
-    monkeypatch.setattr(dispatcher, "Quarantine", partial(Quarantine, quiet_for=NEVER))
+    monkeypatch.setattr(call_starter, "Quarantine", partial(Quarantine, quiet_for=NEVER))
     door, is_held = threading.Event(), threading.Event()
     monkeypatch.setattr(claim_scheduler, "alone_for", lambda attempt: 0.0 if is_held.is_set() else NEVER)
     monkeypatch.setattr(claim_scheduler, "NOTE_AGAIN", 0.1)
@@ -143,7 +143,7 @@ def test_locked_messages_of_one_group_keep_no_suspect_of_another_waiting(
 
     The locking transaction ends. A's messages start after B's quarantined message has ended, not while it runs.
     """
-    monkeypatch.setattr(subscriber, "REST", rest)
+    monkeypatch.setattr(subscriber, "BACKOFF", rest)
     monkeypatch.setattr(Turns, "average", lambda turns, key: 0.001)
     monkeypatch.setattr(claim_scheduler, "alone_for", lambda attempt: NEVER)
     door, suspect = threading.Event(), threading.Event()
@@ -167,18 +167,18 @@ def test_locked_messages_of_one_group_keep_no_suspect_of_another_waiting(
             wait_until(lambda: acked.count() == 50, "A's handler is known to be quick")
             publish_many("ta", ["stop", "stop", *["ahead"] * 10])
             wait_until(lambda: len(a.messages) == 52, "both threads are taken")
-            wait_until(lambda: runner._dispatcher.sharing.ahead[first], "some are claimed ahead")
+            wait_until(lambda: runner._starter.sharing.ahead[first], "some are claimed ahead")
             with HeldTransaction(HELD["reset"]) as held:
                 door.set()
                 wait_until(lambda: first.careful, "A's ack has waited in vain")
-                assert runner._dispatcher.sharing.ahead[first]
+                assert runner._starter.sharing.ahead[first]
                 gone.close()
                 wait_until(lambda: b.messages, "B's suspect runs")
                 assert is_alone("B")
                 held.rollback()
-            first._rest_until = -math.inf
+            first._backoff_until = -math.inf
             wait_until(lambda: acked.count() == 52, "A's acks are given")
-            wait_until(lambda: runner._dispatcher.sharing.startable, "what is ahead is free")
+            wait_until(lambda: runner._starter.sharing.startable, "what is ahead is free")
             the_loop_turns()
             assert len(a.messages) == 52
             assert is_alone("B")
@@ -192,7 +192,7 @@ def test_a_suspect_waits_for_a_handler_that_has_run_too_long(monkeypatch: pytest
 
     B's quarantined message waits until the handler ends.
     """
-    monkeypatch.setattr(dispatcher, "Quarantine", partial(Quarantine, quiet_for=NEVER))
+    monkeypatch.setattr(call_starter, "Quarantine", partial(Quarantine, quiet_for=NEVER))
     door, is_held = threading.Event(), threading.Event()
     monkeypatch.setattr(pool, "_limit", lambda job: 0.0 if is_held.is_set() else math.inf)
     subscribe("tb", "B")
@@ -208,7 +208,7 @@ def test_a_suspect_waits_for_a_handler_that_has_run_too_long(monkeypatch: pytest
             wait_until(lambda: a.messages, "A's handler runs")
             with HeldTransaction(HELD["reset"]) as held:
                 is_held.set()
-                wait_until(lambda: runner._completer.finished, "its time is over")
+                wait_until(lambda: runner._completer.unsettled, "its time is over")
                 gone.close()
                 second = engine_of(runner, "B")
                 wait_until(lambda: second.has_quarantined, "B's suspect waits")
@@ -224,7 +224,7 @@ def test_suspects_of_a_paused_group_stop_no_other_group(monkeypatch: pytest.Monk
 
     B then gets other messages while its handler still runs.
     """
-    monkeypatch.setattr(dispatcher, "Quarantine", partial(Quarantine, quiet_for=NEVER))
+    monkeypatch.setattr(call_starter, "Quarantine", partial(Quarantine, quiet_for=NEVER))
     door = threading.Event()
     subscribe("ta", "A")
     publish("ta", "suspect", key="suspect")
@@ -257,7 +257,7 @@ def test_many_answers_of_a_resting_group_keep_no_answer_of_another_waiting(
 
     B's message fails meanwhile and is delivered again.
     """
-    monkeypatch.setattr(subscriber, "REST", NEVER)
+    monkeypatch.setattr(subscriber, "BACKOFF", NEVER)
     door = threading.Event()
 
     def reject(messages: list[Message]) -> None:
@@ -278,7 +278,7 @@ def test_many_answers_of_a_resting_group_keep_no_answer_of_another_waiting(
         wait_until(lambda: first.in_flight == 150, "the batch is claimed")
         with HeldTransaction(HELD["reset"]) as held:
             door.set()
-            wait_until(lambda: first.resting, "A rests")
+            wait_until(lambda: first.backing_off, "A rests")
             publish("tb", "again")
             wait_until(lambda: len(b.messages) == 2, "B's answer is given")
             held.rollback()
@@ -299,7 +299,7 @@ def test_drain_does_not_end_while_a_group_rests(
 
     A worker that drains the group waits until that transaction ends.
     """
-    monkeypatch.setattr(subscriber, "REST", 0.2)
+    monkeypatch.setattr(subscriber, "BACKOFF", 0.2)
     subscribe("ta", "A")
     publish("ta", 1, key="k")
     with (

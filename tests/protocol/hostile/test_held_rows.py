@@ -106,7 +106,7 @@ def test_an_ack_that_has_to_wait_stops_no_other_group(
 
     The loop stops waiting after a second, and B continues. The caller rolls back, and the ack counts.
     """
-    monkeypatch.setattr(subscriber, "REST", 0.2)
+    monkeypatch.setattr(subscriber, "BACKOFF", 0.2)
     door = threading.Event()
     with (
         registered("ta", a := Seen(lambda message: door.wait(PATIENCE)), group="A"),

@@ -34,7 +34,7 @@ def test_an_answer_that_stays_locked_keeps_no_thread(monkeypatch: pytest.MonkeyP
 
     When the caller's transaction ends, A continues.
     """
-    monkeypatch.setattr(subscriber, "REST", 0.2)
+    monkeypatch.setattr(subscriber, "BACKOFF", 0.2)
     door = threading.Event()
     with (
         registered("ta", a := Seen(lambda message: door.wait(PATIENCE)), group="A"),
@@ -66,7 +66,7 @@ def test_a_pause_before_a_suspect_is_claimed_does_not_lose_it() -> None:
         pause(TOPIC, GROUP)
         assert claim_suspect(a) == []
         resume(TOPIC, GROUP)
-        assert not engine_of(a).claiming._is_paused()
+        assert not engine_of(a).claimer._refresh_paused()
         (again,) = claim_suspect(a)
         assert (again.offset, again.attempt) == (first.offset, 2)
         assert again.ack()

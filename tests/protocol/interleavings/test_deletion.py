@@ -236,7 +236,7 @@ class TestDeletionAndAck:
         (one,) = delivered(worker, 1)
         one.ack()
         move(worker)
-        one.status.answer = ""
+        one.status.settled_by = ""
         with Stopped(lambda: collect_page(TOPIC), COMMIT) as collection, pytest.raises(StaleDelivery):
             waits(collection, one.ack)
         assert in_log(TOPIC) == with_state(TOPIC, "g") == []
@@ -256,8 +256,8 @@ class TestDeletionAndClaim:
             engine = engine_of(worker)
             partition = engine.context.partitions["k"]
             partition.fresh.append(offset)
-            engine.context.touch(partition)
-            return len(engine.claiming.claim_batch(10, 10))
+            engine.context.mark_ready(partition)
+            return len(engine.claimer.claim(10, 10))
 
         with Stopped(claim, step) as claiming:
             waits(claiming, lambda: collect_page(TOPIC))

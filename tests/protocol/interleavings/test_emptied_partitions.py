@@ -124,7 +124,7 @@ class TestEmptiedPartitions:
         assert {"k", "other"} <= engine.context.dirty.keys()
         move(worker)
         assert watermark(TOPIC, "g", "other") == of_other
-        assert not engine.tailer.tails[TOPIC].stale
+        assert not engine.tailer.tails[TOPIC].reload_needed
         move(worker)
         assert watermark(TOPIC, "g", "k") >= of_k
         assert {record.getMessage().partition(":")[0] for record in caplog.records} <= {"partitions lost"}

@@ -117,7 +117,7 @@ def heir() -> Iterator[Subscription]:
     """Another subscriber of the name "a" that is not yet announced. Its next step is ``announce``."""
     subscribe(TOPIC, GROUP)
     subscription = Subscription(TOPIC, GROUP, name="a")
-    engine = Subscriber(TOPIC, GROUP, "a", subscription._options, Tailer("default"), expires=True)
+    engine = Subscriber(TOPIC, GROUP, "a", subscription._options, Tailer("default"), polled_by_caller=True)
     engine.context.tail = engine.tailer.join(TOPIC, engine)
     subscription._subscriber, subscription._scheduler = (
         engine,

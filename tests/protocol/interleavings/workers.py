@@ -55,13 +55,13 @@ def hear(subscription: Subscription) -> None:
 def claim(subscription: Subscription, most: int = 100, *, start_now: int = 100) -> list[Delivery]:
     engine = engine_of(subscription)
     with engine.context.lock:
-        return engine.claiming.claim_batch(most, start_now)
+        return engine.claimer.claim(most, start_now)
 
 
 def claim_suspect(subscription: Subscription) -> list[Delivery]:
     engine = engine_of(subscription)
     with engine.context.lock:
-        return engine.claiming.claim_quarantined(alone=True)
+        return engine.claimer.claim_quarantined(alone=True)
 
 
 def run_out(subscription: Subscription) -> None:

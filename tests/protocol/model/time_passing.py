@@ -50,7 +50,7 @@ def make_due(subscription: Subscription, due: Collection[str]) -> None:
 
 def ten_seconds_pass(subscription: Subscription) -> None:
     """Let ten seconds pass for a message that runs alone, or that waits to run alone. Call it after ``make_due``."""
-    dispatch, alone = subscription._scheduler, engine_of(subscription).alone()
+    dispatch, alone = subscription._scheduler, engine_of(subscription).quarantined_delivery()
     assert dispatch is not None
     dispatch.quarantine._quiet_since = -math.inf
     dispatch._alone_since = (alone, -math.inf) if alone else None

@@ -215,8 +215,8 @@ def test_what_others_settle_and_delete_meanwhile_was_not_lost() -> None:
             settler.advance(seen)
         assert others == [seen]
         assert in_log(TOPIC) == []
-        assert not settler.went_back
-        assert not settler.ends_early
+        assert not settler.was_restored
+        assert not settler.is_truncated
 
 
 @override_settings(MQUEUE=CALM)
@@ -253,7 +253,8 @@ def test_reading_anew_outlasts_no_lease() -> None:
     for group in ("one", "two"):
         subscribe(TOPIC, group)
     engines = [
-        Subscriber(TOPIC, group, "me", Options("default"), feed, expires=False) for group in ("one", "two")
+        Subscriber(TOPIC, group, "me", Options("default"), feed, polled_by_caller=False)
+        for group in ("one", "two")
     ]
     for engine in engines:
         engine.start()

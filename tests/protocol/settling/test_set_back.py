@@ -260,7 +260,7 @@ def test_an_offset_that_is_another_partition_s_now_is_its_owner_s() -> None:
         with pytest.raises(StaleDelivery):
             first.ack()
         context = engine_of(subscription).context
-        got = engine_of(subscription).claiming.claim_batch(10, 10)
+        got = engine_of(subscription).claimer.claim(10, 10)
         assert got == []
         assert not context.in_flight
         assert not DeliveryState.objects.filter(partition_key="another's").exists()

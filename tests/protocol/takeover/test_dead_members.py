@@ -212,13 +212,13 @@ def test_a_discovery_without_dead_members_has_the_same_statements() -> None:
 
         def count() -> int:
             with counted() as cost:
-                a.engine.membership.look_again()
+                a.engine.membership.discover_now()
             return cost.count
 
         engine = b._subscriber
         assert engine is not None
         with counted() as cost:
-            engine.membership.look_again()
+            engine.membership.discover_now()
         assert a.use(count) == cost.count
 
 

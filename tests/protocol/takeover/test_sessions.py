@@ -156,7 +156,7 @@ def test_a_server_that_refuses_locks(caplog: pytest.LogCaptureFixture) -> None:
             with connection().execute_wrapper(refuse):
                 for _ in range(2):
                     a._prepare()
-                    a.engine.membership.look_again()
+                    a.engine.membership.discover_now()
                     connection().close()
 
         a.do(work)

@@ -37,7 +37,9 @@ class Loop:
         subscribe(TOPIC, GROUP)
         self._thread = ThreadPoolExecutor(1)
         self._session = ExitStack()
-        self.engine = Subscriber(TOPIC, GROUP, name, Options("default"), Tailer("default"), expires=False)
+        self.engine = Subscriber(
+            TOPIC, GROUP, name, Options("default"), Tailer("default"), polled_by_caller=False
+        )
         self._prepare: Callable[[], None] = self.do(
             lambda: self._session.enter_context(worker_session("default", 600))
         )
@@ -120,7 +122,7 @@ class Loop:
 
 def look(engine: Subscriber) -> None:
     with engine.context.lock:
-        engine.membership.look_again()
+        engine.membership.discover_now()
 
 
 @contextmanager
@@ -135,7 +137,7 @@ def worker(name: str) -> Iterator[Loop]:
 @contextmanager
 def observer(name: str) -> Iterator[Subscriber]:
     """A member that does nothing until ``discover`` is called. Its session does not last."""
-    engine = Subscriber(TOPIC, GROUP, name, Options("default"), Tailer("default"), expires=False)
+    engine = Subscriber(TOPIC, GROUP, name, Options("default"), Tailer("default"), polled_by_caller=False)
     engine.start()
     yield engine
 

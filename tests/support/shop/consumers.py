@@ -31,15 +31,15 @@ from django_mqueue import (
     publish_many,
 )
 from django_mqueue.models import DeliveryState
-from django_mqueue.workers.jobs import Job
+from django_mqueue.workers.handler_calls import HandlerCall
 from django_mqueue.workers.sharing import Sharing
 from tests.support.shop.models import Door, Sale, Step
 from tests.support.waiting import PATIENCE, wait_until
 
 if call_seconds := float(os.environ.get("TEST_CALL_SECONDS", "0")):
     # Report this time for each call, so that the worker claims ahead on a slow machine, too.
-    def end(sharing: Sharing, job: Job) -> None:
-        sharing._turns.ended(sharing.subscriber_of(job.deliveries[0]), call_seconds)
+    def end(sharing: Sharing, call: HandlerCall) -> None:
+        sharing._turns.ended(sharing.subscriber_of(call.deliveries[0]), call_seconds)
 
     Sharing.ended = end  # type: ignore[assignment,method-assign]
 

@@ -31,7 +31,7 @@ def simulate(
     while now < until:
         at_work = Counter(key for _, key, _ in running)
         contenders = {
-            key: Contender(load.limit - at_work[key], turns.lot(key))
+            key: Contender(load.limit - at_work[key], turns.lot_size(key))
             for key, load in loads.items()
             if load.begins <= now and at_work[key] < load.limit
         }
@@ -121,7 +121,7 @@ def test_what_runs_counts_as_spent() -> None:
 
 def test_a_lot_is_the_work_of_a_moment() -> None:
     turns: Turns[str] = Turns(2)
-    assert (turns.average("a"), turns.lot("a")) == (UNKNOWN, 1)
+    assert (turns.average("a"), turns.lot_size("a")) == (UNKNOWN, 1)
     for key, seconds, calls in (("quick", 0.0, LOT_MAX), ("usual", 0.002, 25), ("slow", 1.0, 1)):
         turns.ended(key, seconds)
-        assert turns.lot(key) == calls
+        assert turns.lot_size(key) == calls

@@ -64,7 +64,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a worker checks a handler's connections before their use",
         "each idle connection that the server closed costs an attempt",
-        "workers/connections.py",
+        "workers/connection_cleanup.py",
         "            connection.health_check_enabled = True  # type: ignore[attr-defined]\n",
         "",
         f"{_CLOSED}::test_closed_idle_connections_use_no_attempt[plain-kill]",
@@ -72,7 +72,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "an attempt that the server rolled back is not counted",
         "a connection that the server closes during an atomic handler costs an attempt",
-        "workers/jobs.py",
+        "workers/handler_calls.py",
         "    if times > UNCOUNTED_MOST:\n",
         "    if times:\n",
         f"{_CLOSED}::test_a_connection_closed_while_the_handler_runs[atomic]",
@@ -81,7 +81,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the number of uncounted attempts is limited",
         "a message whose handler always loses its connection is delivered forever",
-        "workers/jobs.py",
+        "workers/handler_calls.py",
         "    if times > UNCOUNTED_MOST:\n        return None\n",
         "",
         f"{_CLOSED}::test_a_message_whose_connection_is_always_closed_is_dead_lettered",
@@ -89,7 +89,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "only attempts that were rolled back are uncounted",
         "a handler that is not atomic repeats effects that were kept, and no attempt is counted",
-        "workers/jobs.py",
+        "workers/handler_calls.py",
         "handler.is_atomic(deliveries[0]) and _ended",
         "_ended",
         f"{_CLOSED}::test_a_connection_closed_while_the_handler_runs[plain]",
@@ -98,7 +98,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a deadlock or a lock wait timeout in an atomic handler costs no attempt",
         "atomic handlers that update the same row dead-letter good messages",
-        "workers/jobs.py",
+        "workers/handler_calls.py",
         " or errors.is_retriable(exception)",
         "",
         f"{_DEADLOCKS}::test_a_deadlock_of_two_atomic_handlers_uses_no_attempt[one]",

@@ -154,7 +154,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the claimed messages wait until the lease or the visibility timeout expires, and later messages of"
         " the key overtake them",
         "protocol/claiming.py",
-        "                self._unsure = (claim.token, choice)\n",
+        "                self._unknown_claim = (claim.token, choice)\n",
         "                pass\n",
         "protocol/guards/test_doubt.py::test_what_a_doubtful_claim_took_is_delivered_at_once",
     ),
@@ -238,8 +238,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "an atomic block for a delivery that is already acked is rolled back",
         "a caller that saw only an error and repeats the block commits its writes twice",
         "protocol/acknowledging/acknowledger.py",
-        "return _not_settled(cursor, mine, done, after) or set(after)",
-        "return _not_settled(cursor, mine, done, after)",
+        "return _not_settled(cursor, mine, done, expected) or set(expected)",
+        "return _not_settled(cursor, mine, done, expected)",
         "features/atomic/test_by_hand.py::test_a_connection_that_is_lost_after_the_commit",
     ),
     mutation(

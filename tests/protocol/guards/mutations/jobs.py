@@ -48,7 +48,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a task limits the attempts of its jobs below the limit of the queue",
         "a job is retried a thousand times",
-        "workers/jobs.py",
+        "workers/handler_calls.py",
         "wait is None or is_last",
         "wait is None",
         f"{_RETRIES}::test_between_attempts_a_job_is_ready",

@@ -19,7 +19,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the signal of a settled delivery is sent once",
         "receivers count an atomic handler's ack twice",
         "protocol/consumer_state.py",
-        "news = [d for d in deliveries if not d.status.answer]",
+        "news = [d for d in deliveries if not d.status.settled_by]",
         "news = list(deliveries)",
         f"{_WORKERS}::test_drain_sends_the_signal_of_an_atomic_ack_once",
     ),

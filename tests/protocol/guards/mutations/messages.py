@@ -41,8 +41,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "after a swallowed deadlock or a COMMIT of its own, only half of its writes are committed with the"
         " ack",
         "protocol/acknowledging/transactional.py",
-        "_still_there(), transaction.atomic(using=using):",
-        "_still_there():",
+        "_detect_ended_transaction(), transaction.atomic(using=using):",
+        "_detect_ended_transaction():",
         f"{_ATOMIC}::test_a_deadlock_that_the_handler_keeps_to_itself",
         f"{_ATOMIC}::test_a_handler_that_ends_the_transaction_itself_is_found_out[calls_a_procedure]",
     ),

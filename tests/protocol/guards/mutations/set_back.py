@@ -14,8 +14,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a restored server uses offsets again that a worker remembers as done, and their messages are"
         " deleted undelivered",
         "protocol/watermarks.py",
-        "        advance.went_back = any(\n",
-        "        advance.went_back = found.settled < 0 and any(\n",
+        "        advance.was_restored = any(\n",
+        "        advance.was_restored = found.settled < 0 and any(\n",
         f"{_SET_BACK}::test_a_watermark_that_is_remembered_is_not_written_over_an_earlier_one",
     ),
     mutation(

@@ -60,8 +60,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a dead worker keeps its row until all of its leases are released",
         "a lease that was locked during the takeover stays with the dead worker until it expires",
         "protocol/takeover.py",
-        "        has_none = leases.release_unlocked(cursor, dead)\n",
-        "        has_none = leases.release_unlocked(cursor, dead) or True\n",
+        "        all_released = leases.release_unlocked(cursor, dead)\n",
+        "        all_released = leases.release_unlocked(cursor, dead) or True\n",
         f"{_DEAD}::test_a_lease_that_is_locked_is_taken_over_later",
     ),
     mutation(

@@ -126,11 +126,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_SENT}::test_the_loop_waits_for_any_lock_for_a_second_at_most",
     ),
     mutation(
-        "a group rests after a lock wait timeout",
+        "a group backs off after a lock wait timeout",
         "each round of the loop waits one second, and all other groups wait with it",
         "protocol/subscriber.py",
-        "if self.expires or not errors.is_locked(error):",
-        "if self.expires or errors.is_locked(error):",
+        "if self.polled_by_caller or not errors.is_locked(error):",
+        "if self.polled_by_caller or errors.is_locked(error):",
         f"{_HELD}::test_an_ack_that_has_to_wait_stops_no_other_group",
     ),
     mutation(
@@ -169,7 +169,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "handlers leave a server that a failover has made a replica",
         "each message fails on the old primary until it is a dead letter",
-        "workers/connections.py",
+        "workers/connection_cleanup.py",
         "            if getattr(connection, _MOVE, move) is not move:\n",
         "            if False:\n",
         "features/workers/test_passing_outages.py"
@@ -191,15 +191,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         "an atomic handler's ack in another thread changes the state meanwhile, and the worker exits with an"
         " error",
         "protocol/subscriber.py",
-        "with context.lock:\n            if self.resting:",
-        "if context:\n            if self.resting:",
+        "with context.lock:\n            if self.backing_off:",
+        "if context:\n            if self.backing_off:",
         f"{_ACKS}::test_an_ack_while_the_loop_winds_up_and_forgets_what_it_has_lost",
     ),
     mutation(
         "the loop claims at once for threads that a claim left free",
         "these threads stay idle until the next round",
-        "workers/dispatcher.py",
-        "claims = self.sharing.claims(self.free, short) if short.intersection(claims) else {}",
+        "workers/call_starter.py",
+        "claims = self.sharing.claims(self.free_threads(), short) if short.intersection(claims) else {}",
         "claims = {}",
         "features/workers/test_sharing.py"
         "::test_threads_that_a_claim_does_not_use_are_claimed_for_in_the_same_round",

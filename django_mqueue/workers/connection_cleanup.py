@@ -19,7 +19,7 @@ _MOVE = "mqueue_move"
 """The attribute of a connection with what ``last_move`` returned after its last use."""
 
 
-def renew_after_use() -> None:
+def close_after_use() -> None:
     """Let ``after_use`` close this thread's connections: their server is read-only."""
     for connection in connections.all(initialized_only=True):
         setattr(connection, _MOVE, object())

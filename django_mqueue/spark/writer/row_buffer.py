@@ -20,7 +20,7 @@ WAITING_BYTES_MAX = 16 * 1_048_576
 """The maximum number of bytes that wait to be stored, over all topics."""
 
 
-class Outbox:
+class RowBuffer:
     """Stores rows. The caller must call ``flush`` and ``close`` at the end."""
 
     def __init__(self, options: WriteOptions) -> None:

@@ -1,4 +1,4 @@
-"""Jobs (calls of handlers) for a worker's threads, and their outcomes. An outcome's verdict settles one message."""
+"""Calls of handlers by a worker's threads, and their outcomes. An outcome's verdict settles one message."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ class Outcome(NamedTuple):
 
 
 @dataclass(eq=False)
-class Job:
-    """One message, or one batch, for one call of a handler.
+class HandlerCall:
+    """One call of a handler, with one message or one batch.
 
-    The thread that runs the job sets its fields, and the worker's loop reads them.
+    The thread that runs the call sets its fields, and the worker's loop reads them.
 
     - ``started``: monotonic seconds; infinite before the start.
-    - ``judged``: verdicts on messages that the handler does not get.
-    - ``cancels``: the job cancels its handler after ``max_runtime``.
+    - ``verdicts_without_call``: verdicts on messages that the handler does not get.
+    - ``cancels``: the call cancels its handler after ``max_runtime``.
     - ``coroutine``: the coroutine of an ``async`` handler.
     - ``error``: the name of the exception's class if the handler raised one.
     """
@@ -89,7 +89,7 @@ class Job:
     started: float = math.inf
     seconds: float = 0.0
     threads: list[int] = field(default_factory=list)
-    judged: dict[Delivery, Verdict] = field(default_factory=dict)
+    verdicts_without_call: dict[Delivery, Verdict] = field(default_factory=dict)
     cancels: bool = False
     coroutine: Any = None
     error: str = ""
@@ -105,8 +105,8 @@ class Job:
         """Return the time limit in seconds; None: no limit."""
         return self.handler.limits(self.deliveries[0]).max_runtime
 
-    def begins(self) -> None:
-        """Set ``atomic`` of the deliveries, and record the start. The thread that runs the job calls this."""
+    def record_start(self) -> None:
+        """Set ``atomic`` of the deliveries, and record the start. The thread that runs the handler calls this."""
         self.threads.append(threading.get_ident())
         # Found in this thread, because it may import the code of a job.
         _ = self.max_runtime
@@ -114,8 +114,8 @@ class Job:
             delivery.status.atomic = self.handler.is_atomic(delivery)
         self.started = time.monotonic()
 
-    def ends(self, outcomes: list[Outcome]) -> bool:
-        """End the job with these outcomes. Return False if its handler or its time limit has ended it already.
+    def finish(self, outcomes: list[Outcome]) -> bool:
+        """End the call with these outcomes. Return False if its handler or its time limit has ended it already.
 
         The pool's lock must be held.
         """
@@ -126,7 +126,7 @@ class Job:
         self.seconds = max(time.monotonic() - self.started, 0.0)
         return True
 
-    def failed(self, exception: BaseException) -> None:
+    def record_error(self, exception: BaseException) -> None:
         """Record the exception that the handler raised, unless it postpones the message."""
         if not isinstance(exception, Postpone):
             self.error = tracing.name_of(type(exception))
@@ -140,7 +140,7 @@ class Job:
         )
 
     def stack(self) -> str:
-        """Return the current traceback of the job's threads, and of the coroutine."""
+        """Return the current traceback of the call's threads, and of the coroutine."""
         frames = sys._current_frames()
         parts = [_shown(frames[thread]) for thread in list(self.threads) if thread in frames]
         waiting, lines = self.coroutine, []
@@ -164,13 +164,13 @@ def _verdict_on(handler: Handler, delivery: Delivery, exception: BaseException, 
         return Verdict("postpone", _seconds(handler.name, exception.delay))
     if isinstance(exception, Reject):
         return Verdict("reject", 0.0, str(exception), counted=not isinstance(exception, Exhausted))
-    limits = handler.limits(delivery)
+    limits, delay = handler.limits(delivery), None
     if isinstance(exception, Retry):
-        error = str(exception)
-    if isinstance(exception, Retry) and exception.delay is not None:
-        wait: float | None = _seconds(handler.name, exception.delay)
-    else:
+        error, delay = str(exception), exception.delay
+    if delay is None:
         wait = _backoff(handler.name, limits.retry, delivery.attempt, exception)
+    else:
+        wait = _seconds(handler.name, delay)
     text = describe(exception) if error is None else error
     is_last = (
         limits.max_attempts < handler.max_attempts and delivery.status.failures + 1 >= limits.max_attempts

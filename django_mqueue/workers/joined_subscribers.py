@@ -15,7 +15,7 @@ from .registry import Handler
 logger = logging.getLogger("django_mqueue")
 
 
-class Members:
+class JoinedSubscribers:
     """The subscribers of a process, one for each handler. Falsy if none works or is about to start.
 
     ``joined``: subscribers that work. ``starting``: subscribers that try to join again, because another transaction
@@ -36,7 +36,7 @@ class Members:
         """Join all groups. May be called again after a failure."""
         for subscriber in self._handlers:
             if subscriber not in self.joined and subscriber not in self.starting:
-                with subscriber.resting_after_lock_wait():
+                with subscriber.backoff_after_lock_wait():
                     self._join(subscriber)
                 if subscriber not in self.joined:
                     self.starting[subscriber] = None
@@ -58,16 +58,18 @@ class Members:
             return
         self._again_at = time.monotonic() + float(conf.get("DISCOVERY_INTERVAL"))
         for subscriber in waiting:
-            handler = self._handlers[subscriber]
-            is_new = subscriber in self.starting
-            if subscriber.resting or not (is_new or is_registered(handler.topic, handler.group, self.using)):
+            handler, is_new = self._handlers[subscriber], subscriber in self.starting
+            if subscriber.backing_off or not (
+                is_new or is_registered(handler.topic, handler.group, self.using)
+            ):
                 continue
-            with subscriber.resting_after_lock_wait():
+            with subscriber.backoff_after_lock_wait():
                 self._join(subscriber)
             if subscriber in self.joined:
                 self._ready.append(subscriber)
                 self.starting.pop(subscriber, None)
-                if self._unsubscribed.pop(subscriber, is_new) is None:
+                if subscriber in self._unsubscribed:
+                    del self._unsubscribed[subscriber]
                     logger.info("handler resumes: %s: its group is subscribed again", handler.name)
 
     def _join(self, subscriber: Subscriber) -> None:
