@@ -30,64 +30,64 @@ class Claimable:
         )
 
 
-def assume_acked(context: ConsumerState, acks: Sequence[Delivery]) -> None:
+def assume_acked(state: ConsumerState, acks: Sequence[Delivery]) -> None:
     """Update the partitions as if these acks were committed. Skip deliveries that are not in flight here."""
     for delivery in acks:
-        partition = context.partitions.get(delivery.status.receipt.partition)
-        if partition and context.in_flight.get(delivery.offset) is delivery:
-            partition.ended(delivery.offset, context.clock.now())
-            context.mark_ready(partition)
+        partition = state.partitions.get(delivery.status.receipt.partition)
+        if partition and state.in_flight.get(delivery.offset) is delivery:
+            partition.ended(delivery.offset, state.clock.now())
+            state.mark_ready(partition)
 
 
-def restore_unacked(context: ConsumerState, acks: Sequence[Delivery]) -> None:
+def restore_unacked(state: ConsumerState, acks: Sequence[Delivery]) -> None:
     """Count the deliveries that are still open as in flight again."""
     for delivery in acks:
-        partition = context.partitions.get(delivery.status.receipt.partition)
-        if partition and context.in_flight.get(delivery.offset) is delivery:
+        partition = state.partitions.get(delivery.status.receipt.partition)
+        if partition and state.in_flight.get(delivery.offset) is delivery:
             partition.in_flight.add(delivery.offset)
 
 
-def choose(context: ConsumerState, capacity: int, most: int) -> Claimable:
+def choose(state: ConsumerState, capacity: int, most: int) -> Claimable:
     """Choose messages of ready partitions in turn, those with a higher priority first.
 
     With ``batch``, choose one batch of each partition that has none in flight. Of the capacity, the handler's
     ``low_priority_share`` is for messages with the lowest priority.
     """
-    choice, ready = Claimable(), list(context.ready)
+    choice, ready = Claimable(), list(state.ready)
     for_lowest = 0
-    if context.has_priorities:
+    if state.has_priorities:
         ready.sort(key=priority_of, reverse=True)
-        context.low_priority_credit += min(capacity, most) * context.options.low_priority_share
-        for_lowest = int(context.low_priority_credit)
-        context.low_priority_credit -= for_lowest
-    capacity, most = _choose_from(context, ready, choice, capacity - for_lowest, most - for_lowest)
+        state.low_priority_credit += min(capacity, most) * state.options.low_priority_share
+        for_lowest = int(state.low_priority_credit)
+        state.low_priority_credit -= for_lowest
+    capacity, most = _choose_from(state, ready, choice, capacity - for_lowest, most - for_lowest)
     if for_lowest:
-        lowest = [name for name in reversed(ready) if name in context.ready]
-        _choose_from(context, lowest, choice, capacity + for_lowest, most + for_lowest)
+        lowest = [name for name in reversed(ready) if name in state.ready]
+        _choose_from(state, lowest, choice, capacity + for_lowest, most + for_lowest)
     return choice
 
 
 def _choose_from(
-    context: ConsumerState, names: Sequence[str], choice: Claimable, capacity: int, most: int
+    state: ConsumerState, names: Sequence[str], choice: Claimable, capacity: int, most: int
 ) -> tuple[int, int]:
     """Add messages of these ready partitions to ``choice``. Return the rest of ``capacity`` and ``most``."""
-    now = context.clock.now()
-    batch, strict = context.options.batch, context.options.strict and not context.options.batch
+    now = state.clock.now()
+    batch, strict = state.options.batch, state.options.strict and not state.options.batch
     later: list[str] = []
     for name in names:
         if capacity <= 0 or most <= 0:
             break
-        del context.ready[name]
-        partition = context.partitions.get(name)
+        del state.ready[name]
+        partition = state.partitions.get(name)
         if partition is None or partition.leaving or (batch and partition.in_flight):
             continue
         if partition.free_at > now:
-            context.set_timer(name, partition.free_at)
+            state.set_timer(name, partition.free_at)
             continue
         if strict and partition.more and not partition.fresh:
             # A waiting message may have been sent to the front, past messages that are not read yet.
-            context.needs_log_read[name] = None
-        if strict and (name in context.stale_waiting or name in context.needs_log_read):
+            state.needs_log_read[name] = None
+        if strict and (name in state.stale_waiting or name in state.needs_log_read):
             later.append(name)  # The tables may hold an earlier message than memory does.
             continue
         if strict:
@@ -95,7 +95,7 @@ def _choose_from(
         else:
             # The former worker of a quarantined message may still run it.
             permits = 1 - len(partition.quarantined)
-            room = permits if is_one_at_a_time(name) else context.options.batch_size
+            room = permits if is_one_at_a_time(name) else state.options.batch_size
             room = min(room - len(partition.in_flight), most if batch else capacity)
             due, fresh = partition.take(max(room, 0), now)
         choice.due += [(name, offset) for offset in due]
@@ -103,29 +103,29 @@ def _choose_from(
         partition.in_flight.update(due, fresh)
         if taken := len(due) + len(fresh):
             capacity, most = capacity - (1 if batch else taken), most - taken
-            context.mark_ready(partition)
+            state.mark_ready(partition)
         elif (next_due := partition.next_due(strict=strict)) and next_due > now:
-            context.set_timer(name, next_due)
-    context.ready.update(dict.fromkeys(later))
+            state.set_timer(name, next_due)
+    state.ready.update(dict.fromkeys(later))
     return capacity, most
 
 
-def undo(context: ConsumerState, choice: Claimable, wait_ms: int = 0) -> None:
+def undo(state: ConsumerState, choice: Claimable, wait_ms: int = 0) -> None:
     """Make the messages of a failed claim available again, now or after ``wait_ms`` milliseconds."""
     for name, offset in [*choice.due, *choice.fresh]:
-        if partition := context.partitions.get(name):
-            discard_unclaimed(context, partition, offset)
+        if partition := state.partitions.get(name):
+            discard_unclaimed(state, partition, offset)
             partition.add_late(offset)
-            context.reread_retries(partition)
+            state.reread_retries(partition)
             if wait_ms:
-                context.ready.pop(name, None)
-                context.set_timer(name, context.clock.now() + wait_ms)
+                state.ready.pop(name, None)
+                state.set_timer(name, state.clock.now() + wait_ms)
             else:
-                context.mark_ready(partition)
+                state.mark_ready(partition)
 
 
-def discard_unclaimed(context: ConsumerState, partition: Partition, offset: int) -> None:
+def discard_unclaimed(state: ConsumerState, partition: Partition, offset: int) -> None:
     """Remove an unclaimed message from ``in_flight``, unless a delivery of this subscriber is still open."""
-    here = context.in_flight.get(offset)
+    here = state.in_flight.get(offset)
     if here is None or here.status.receipt.partition != partition.name:
         partition.in_flight.discard(offset)

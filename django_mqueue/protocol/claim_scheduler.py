@@ -19,9 +19,7 @@ def by_call(deliveries: Sequence[Delivery]) -> list[list[Delivery]]:
     for delivery in deliveries:
         status = delivery.status
         batch = (status.acknowledger, status.receipt.partition)
-        found.setdefault(batch if status.acknowledger.context.options.batch else delivery, []).append(
-            delivery
-        )
+        found.setdefault(batch if status.acknowledger.state.options.batch else delivery, []).append(delivery)
     return list(found.values())
 
 
@@ -55,7 +53,7 @@ class ClaimScheduler:
         )
         if mode in (Mode.ALONE, Mode.WITH_OTHERS) and free > 0:
             for subscriber in self.subscribers:
-                with subscriber.backoff_after_lock_wait(), subscriber.context.lock:
+                with subscriber.backoff_after_lock_wait(), subscriber.state.lock:
                     if subscriber.has_quarantined and (
                         one := subscriber.claimer.claim_quarantined(alone=mode is Mode.ALONE)
                     ):

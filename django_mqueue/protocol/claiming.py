@@ -47,10 +47,10 @@ class _Claimed:
 
 
 class Claimer:
-    """Claims messages for one subscriber. One thread calls it, and holds ``context.lock``."""
+    """Claims messages for one subscriber. One thread calls it, and holds ``state.lock``."""
 
-    def __init__(self, context: ConsumerState, acknowledger: Acknowledger) -> None:
-        self.context = context
+    def __init__(self, state: ConsumerState, acknowledger: Acknowledger) -> None:
+        self.state = state
         self.acknowledger = acknowledger
         self._unknown_claim: tuple[int, Claimable] | None = None
         """Token and messages of the last claim, if the result of its COMMIT is unknown."""
@@ -75,63 +75,63 @@ class Claimer:
         subscriber no longer owns one of them, nothing is claimed; for ``acks`` this raises ``StaleDelivery``.
         """
         self.undo_unknown_claim()
-        context, choice = self.context, Claimable()
+        state, choice = self.state, Claimable()
         try:
-            if not context.paused:
-                assume_acked(context, acks)
-                context.expire_timers()
-                if context.needs_log_read or context.stale_waiting:
-                    refill(context)
-                if context.options.batch:
-                    read_on(context, capacity)
-                choice = choose(context, capacity, most)
+            if not state.paused:
+                assume_acked(state, acks)
+                state.expire_timers()
+                if state.needs_log_read or state.stale_waiting:
+                    refill(state)
+                if state.options.batch:
+                    read_on(state, capacity)
+                choice = choose(state, capacity, most)
             return self._claim(choice, start_now, alone=False, acks=acks, starting=starting)
         finally:
-            restore_unacked(context, acks)
+            restore_unacked(state, acks)
 
     def claim_quarantined(self, *, alone: bool) -> list[Delivery]:
         """Claim one quarantined message, or dead-letter it. ``alone``: nothing else runs meanwhile."""
         self.undo_unknown_claim()
-        context = self.context
-        if context.paused:
+        state = self.state
+        if state.paused:
             return []
-        for name in list(context.quarantined):
-            partition = context.partitions.get(name)
+        for name in list(state.quarantined):
+            partition = state.partitions.get(name)
             if partition is None or not partition.quarantined:
-                context.quarantined.pop(name, None)
+                state.quarantined.pop(name, None)
                 continue
-            if (context.options.strict or is_one_at_a_time(name)) and partition.in_flight:
+            if (state.options.strict or is_one_at_a_time(name)) and partition.in_flight:
                 continue  # A subscriber that was not strict left several messages of this key. One of them runs now.
-            if partition.free_at > context.clock.now():
-                context.quarantined.pop(name)
-                context.set_timer(name, partition.free_at)
+            if partition.free_at > state.clock.now():
+                state.quarantined.pop(name)
+                state.set_timer(name, partition.free_at)
                 continue
             one = min(partition.quarantined, key=lambda s: s.receipt.offset)
             failures = one.failures + one.alone
             got: list[Delivery] = []
             self._busy = set()
-            if failures < context.options.max_attempts:
+            if failures < state.options.max_attempts:
                 got = self._claim(Claimable(quarantined=[one]), 1, alone=alone)
-                if self.context.paused:
+                if self.state.paused:
                     return got  # It was not claimed, and stays in quarantine.
             elif (done := self.acknowledger.dead_letter(one.receipt, WORKER_DIED, failures)) is None:
                 self._busy = {(name, one.receipt.offset)}
             elif done:
                 logger.warning(
                     "message dead-lettered: group %s, topic %s, offset %s, after %s attempts: %s",
-                    context.group, context.topic, one.receipt.offset, failures, WORKER_DIED,
-                    extra=context.log_fields("dead_lettered", offset=one.receipt.offset, attempt=failures),
+                    state.group, state.topic, one.receipt.offset, failures, WORKER_DIED,
+                    extra=state.log_fields("dead_lettered", offset=one.receipt.offset, attempt=failures),
                 )  # fmt: skip
             if self._busy:
-                context.quarantined.pop(name)
-                context.set_timer(name, context.clock.now() + LOCKED_AGAIN_MS)
+                state.quarantined.pop(name)
+                state.set_timer(name, state.clock.now() + LOCKED_AGAIN_MS)
                 continue
             if one in partition.quarantined:
                 partition.quarantined.remove(one)
             if not partition.quarantined:
-                context.quarantined.pop(name, None)
-            context.mark_ready(partition)
-            if got or context.paused:
+                state.quarantined.pop(name, None)
+            state.mark_ready(partition)
+            if got or state.paused:
                 return got
         return []
 
@@ -149,15 +149,13 @@ class Claimer:
         After a restore of the database, an offset may belong to a message of another chosen partition. From that
         partition no new message is claimed, and ``reload_needed`` is set.
         """
-        context, options = self.context, self.context.options
+        state, options = self.state, self.state.options
         wanted = choice.messages()
         if not wanted:
             if acks or starting:
                 self.acknowledger.ack(acks, starting)
             return []
-        claim = Claim(
-            context.group, context.topic, context.holder.name, new_token(), options.visible_ms, alone
-        )
+        claim = Claim(state.group, state.topic, state.holder.name, new_token(), options.visible_ms, alone)
 
         found: _Claimed | None = None
 
@@ -165,16 +163,16 @@ class Claimer:
             nonlocal found
             found = None
             names = sorted({name for name, _ in wanted})
-            mine = leases.lock_owned(cursor, context.holder, context.registration_generation, names)
+            mine = leases.lock_owned(cursor, state.holder, state.registration_generation, names)
             self._busy = set(choice.within(mine.busy).messages())
             allowed = choice.within(mine.locked)
             if allowed.quarantined:
                 left = [one.receipt for one in allowed.quarantined]
-                free, busy = delivery_state.lock_in_flight(cursor, context.group, context.topic, left)
+                free, busy = delivery_state.lock_in_flight(cursor, state.group, state.topic, left)
                 allowed.quarantined = [one for one in allowed.quarantined if one.receipt in free]
                 self._busy |= {(receipt.partition, receipt.offset) for receipt in busy}
             if allowed.due:
-                free_offsets = moving.lock_waiting(cursor, context.group, context.topic, allowed.due)
+                free_offsets = moving.lock_waiting(cursor, state.group, state.topic, allowed.due)
                 self._busy |= {message for message in allowed.due if message[1] not in free_offsets}
                 allowed.due = [message for message in allowed.due if message[1] in free_offsets]
             chosen = [offset for _, offset in sorted(allowed.messages(), key=_order)]
@@ -187,7 +185,7 @@ class Claimer:
             if allowed.due or allowed.quarantined:
                 receipts = [one.receipt for one in allowed.quarantined]
                 delivery_state.claim_again(cursor, claim, allowed.due, receipts, handed)
-            rows = delivery_state.claimed(cursor, context.group, chosen, claim.token)
+            rows = delivery_state.claimed(cursor, state.group, chosen, claim.token)
             got, wanted_now = _messages_of(rows), set(allowed.messages())
             # Finished and deleted meanwhile: the INSERT read the message before its deletion.
             gone = [message for message in allowed.fresh if message not in got]
@@ -203,61 +201,61 @@ class Claimer:
             if acks or starting:
                 self.acknowledger.ack(acks, starting, then=work)
             else:
-                session.run(context.using, work)
+                session.run(state.using, work)
         except BaseException as error:  # Ctrl-C, too: before or after the COMMIT.
-            undo(context, choice)
+            undo(state, choice)
             if not isinstance(error, DatabaseError | StaleDelivery) or errors.is_in_doubt(error):
                 self._unknown_claim = (claim.token, choice)
             raise
         if found is None or (not (found.leases.locked or found.leases.busy) and self._refresh_paused()):
-            undo(context, choice)
+            undo(state, choice)
             return []
         if found.rows:
-            context.clock.set(int(found.rows[-1]["now"]))
-            context.payload_bytes = sum(len(row["payload"]) for row in found.rows) / len(found.rows)
+            state.clock.set(int(found.rows[-1]["now"]))
+            state.payload_bytes = sum(len(row["payload"]) for row in found.rows) / len(found.rows)
         self._note_missing(choice, found.leases, _messages_of(found.rows))
-        context.reload_needed = context.reload_needed or bool(found.mixed_up)
+        state.reload_needed = state.reload_needed or bool(found.mixed_up)
         # A message of ``handed`` may not have been claimed. No other message starts in its place.
         rows = sorted(found.rows, key=lambda row: _order(_message_of(row)))
         try:
             claimed = [self._delivery(claim, row, int(row["offset"]) in found.handed) for row in rows]
         except BaseException:  # Ctrl-C: the caller gets none of these messages.
             for row in rows:
-                context.in_flight.pop(int(row["offset"]), None)
-            undo(context, choice)
+                state.in_flight.pop(int(row["offset"]), None)
+            undo(state, choice)
             self._unknown_claim = (claim.token, choice)
             raise
         return [delivery for delivery in claimed if delivery]
 
     def _refresh_paused(self) -> bool:
-        """Read from the database whether the group is paused or is being reset, and set ``context.paused``."""
-        context = self.context
-        registration = offsets.registration(context.using, context.group, context.topic)
-        context.paused = registration is not None and registration.is_held
-        return context.paused
+        """Read from the database whether the group is paused or is being reset, and set ``state.paused``."""
+        state = self.state
+        registration = offsets.registration(state.using, state.group, state.topic)
+        state.paused = registration is not None and registration.is_held
+        return state.paused
 
     def _delivery(self, claim: Claim, row: dict[str, Any], handed: bool) -> Delivery | None:
         """Return the delivery of a claimed row. If it cannot be decoded, dead-letter it and return None."""
-        context, offset = self.context, int(row["offset"])
+        state, offset = self.state, int(row["offset"])
         receipt, failures = Receipt(row["partition"], offset, claim.token), int(row["failure_count"])
         status = DeliveryStatus(
             self.acknowledger, receipt, int(row["invisible_until"]), failures, claim.alone, handed
         )
         try:
-            delivery = make_delivery(row, context.group, context.topic, status)
+            delivery = make_delivery(row, state.group, state.topic, status)
         except Exception as error:
             self._undecodable(receipt, failures, error)
             return None
-        context.in_flight[offset] = delivery
-        context.partitions[receipt.partition].in_flight.add(offset)
+        state.in_flight[offset] = delivery
+        state.partitions[receipt.partition].in_flight.add(offset)
         return delivery
 
     def _undecodable(self, receipt: Receipt, failures: int, error: Exception) -> None:
         """Dead-letter a message that cannot be decoded. If that fails, quarantine it, so that it is retried."""
-        context, partition = self.context, self.context.partitions[receipt.partition]
+        state, partition = self.state, self.state.partitions[receipt.partition]
         logger.error(
-            "message cannot be decoded: topic %s, offset %s: %s", context.topic, receipt.offset, error,
-            extra=context.log_fields("undecodable", offset=receipt.offset),
+            "message cannot be decoded: topic %s, offset %s: %s", state.topic, receipt.offset, error,
+            extra=state.log_fields("undecodable", offset=receipt.offset),
         )  # fmt: skip
         partition.in_flight.discard(receipt.offset)
         done: bool | None = None
@@ -266,29 +264,29 @@ class Claimer:
                 receipt, f"the message cannot be decoded: {error}", failures + 1
             )
         if done is None:
-            context.quarantine(receipt, False, failures)
-        context.mark_ready(partition)
+            state.quarantine(receipt, False, failures)
+        state.mark_ready(partition)
 
     def _note_missing(self, choice: Claimable, mine: leases.LockedLeases, got: set[tuple[str, int]]) -> None:
         """Correct the consumer state for chosen messages that could not be claimed."""
-        context = self.context
+        state = self.state
         lost = {name for name, _ in choice.messages()} - mine.locked - mine.busy
         if lost:
-            context.drop(lost)
-            context.check_leases = True
+            state.drop(lost)
+            state.check_leases = True
         locked = Claimable(
             [one for one in choice.due if one in self._busy],
             [one for one in choice.fresh if one in self._busy],
         )
-        undo(context, locked, LOCKED_AGAIN_MS)
-        soon = context.clock.now() + RETRY_SOON_MS
+        undo(state, locked, LOCKED_AGAIN_MS)
+        soon = state.clock.now() + RETRY_SOON_MS
         for name, offset in choice.messages():
-            partition = context.partitions.get(name)
+            partition = state.partitions.get(name)
             if partition and (name, offset) not in got | self._busy:
-                discard_unclaimed(context, partition, offset)
-                context.reread_retries(partition)
-                context.set_timer(name, soon)
-                context.mark_dirty(name)
+                discard_unclaimed(state, partition, offset)
+                state.reread_retries(partition)
+                state.set_timer(name, soon)
+                state.mark_dirty(name)
 
     def undo_unknown_claim(self) -> None:
         """Undo the last claim if the result of its COMMIT is unknown. No handler received its messages."""
@@ -296,9 +294,9 @@ class Claimer:
             token, choice = self._unknown_claim
             receipts = [Receipt(name, offset, token) for name, offset in choice.messages()]
             unclaim = partial(
-                delivery_state.unclaim, group=self.context.group, topic=self.context.topic, receipts=receipts
+                delivery_state.unclaim, group=self.state.group, topic=self.state.topic, receipts=receipts
             )
-            session.run(self.context.using, unclaim)
+            session.run(self.state.using, unclaim)
             self._unknown_claim = None
 
 

@@ -95,7 +95,7 @@ class Delivery(Message[Payload]):
 
     def extend(self, seconds: float | timedelta) -> bool:
         """Prevent redelivery for ``seconds`` (a number or a ``timedelta``) from now. Settles nothing."""
-        return extend(self.status.acknowledger.context, [self], seconds)
+        return extend(self.status.acknowledger.state, [self], seconds)
 
     def reply(self, payload: Any, *, kind: str = "", headers: Mapping[str, Any] | None = None) -> bool:
         """Reply to a request, in the caller's transaction. Return whether the reply is stored.

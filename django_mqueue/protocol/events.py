@@ -142,98 +142,98 @@ def dropped(sink: EventSink, topic: str, **details: Any) -> None:
 def delivered(deliveries: Sequence[Delivery]) -> None:
     """Queue ``delivered`` for deliveries that now go to a handler, or to the caller of ``poll``."""
     if deliveries:
-        _count(deliveries[0].status.acknowledger.context, instruments.DELIVERED, len(deliveries))
+        _count(deliveries[0].status.acknowledger.state, instruments.DELIVERED, len(deliveries))
     for delivery in deliveries:
-        _put_delivery(delivery.status.acknowledger.context, signals.delivered, delivery)
+        _put_delivery(delivery.status.acknowledger.state, signals.delivered, delivery)
 
 
-def ended(context: ConsumerState, deliveries: Sequence[Delivery], end: Settlement) -> None:
+def ended(state: ConsumerState, deliveries: Sequence[Delivery], end: Settlement) -> None:
     """Queue the signals for deliveries whose outcome is committed, then send all that this thread has queued."""
-    _count_ended(context, deliveries, end)
+    _count_ended(state, deliveries, end)
     for delivery in deliveries:
         if end.error is None and end.again_in is None:
-            _put_delivery(context, signals.acked, delivery)
+            _put_delivery(state, signals.acked, delivery)
             continue
         again = {
             "retry_in": None if end.again_in is None else end.again_in / 1000,
-            "retry_at": None if end.again_in is None else moment(context.clock.now() + end.again_in),
+            "retry_at": None if end.again_in is None else moment(state.clock.now() + end.again_in),
         }
         if end.error is None:
-            _put_delivery(context, signals.postponed, delivery, **again)
+            _put_delivery(state, signals.postponed, delivery, **again)
             continue
-        _put_delivery(context, signals.failed, delivery, **again, error=clip(end.error))
+        _put_delivery(state, signals.failed, delivery, **again, error=clip(end.error))
         if end.again_in is None:
             _put_dead_lettered(
-                context, delivery.offset, end.failures, end.error, id=delivery.id, key=delivery.key
+                state, delivery.offset, end.failures, end.error, id=delivery.id, key=delivery.key
             )
-    context.events.send()
+    state.events.send()
 
 
-def dead_lettered(context: ConsumerState, receipt: Receipt, failures: int, error: str) -> None:
+def dead_lettered(state: ConsumerState, receipt: Receipt, failures: int, error: str) -> None:
     """Queue ``dead_lettered`` for a message that is in no handler: its worker died, or it cannot be decoded."""
-    _count(context, instruments.DEAD_LETTERED, 1)
-    if not signals.dead_lettered.has_listeners(context.topic):
+    _count(state, instruments.DEAD_LETTERED, 1)
+    if not signals.dead_lettered.has_listeners(state.topic):
         return
     message_id: str | None = None
     with suppress(DatabaseError):  # The next statement fails in the same way.
-        row = Row.objects.using(context.using).filter(offset=receipt.offset).first()
+        row = Row.objects.using(state.using).filter(offset=receipt.offset).first()
         if row is not None:
             message_id = row.message_id if row.original_id is None else row.original_id
     key = names.key_of(receipt.partition)
-    _put_dead_lettered(context, receipt.offset, failures, error, id=message_id, key=key)
+    _put_dead_lettered(state, receipt.offset, failures, error, id=message_id, key=key)
 
 
-def leases_won(context: ConsumerState, partitions: Iterable[str]) -> None:
+def leases_won(state: ConsumerState, partitions: Iterable[str]) -> None:
     if won := tuple(sorted(partitions)):
-        _count(context, instruments.LEASES_WON, len(won))
-        _put(context, signals.lease_won, partitions=won)
+        _count(state, instruments.LEASES_WON, len(won))
+        _put(state, signals.lease_won, partitions=won)
 
 
-def leases_lost(context: ConsumerState, partitions: Iterable[str], reason: str) -> None:
+def leases_lost(state: ConsumerState, partitions: Iterable[str], reason: str) -> None:
     if lost := tuple(sorted(partitions)):
-        _count(context, instruments.LEASES_LOST, len(lost), reason)
-        _put(context, signals.lease_lost, partitions=lost, reason=reason)
+        _count(state, instruments.LEASES_LOST, len(lost), reason)
+        _put(state, signals.lease_lost, partitions=lost, reason=reason)
 
 
-def _count(context: ConsumerState, instrument: Instrument, count: int, *labels: str) -> None:
+def _count(state: ConsumerState, instrument: Instrument, count: int, *labels: str) -> None:
     if count:
-        instruments.record(instrument, count, context.topic, context.group, *labels)
+        instruments.record(instrument, count, state.topic, state.group, *labels)
 
 
-def _count_ended(context: ConsumerState, deliveries: Sequence[Delivery], end: Settlement) -> None:
+def _count_ended(state: ConsumerState, deliveries: Sequence[Delivery], end: Settlement) -> None:
     """Count deliveries by their outcome. A message that the handler's filter skipped is not finished by the handler."""
     count = len(deliveries)
     if end.error is None and end.again_in is None:
         skipped = sum(delivery.status.skipped for delivery in deliveries)
-        _count(context, instruments.SKIPPED, skipped)
-        _count(context, instruments.FINISHED, count - skipped)
+        _count(state, instruments.SKIPPED, skipped)
+        _count(state, instruments.FINISHED, count - skipped)
     elif end.error is None:
-        _count(context, instruments.POSTPONED, count)
+        _count(state, instruments.POSTPONED, count)
     else:
-        _count(context, instruments.FAILED, count)
+        _count(state, instruments.FAILED, count)
         final = end.again_in is None
-        _count(context, instruments.DEAD_LETTERED if final else instruments.RETRIED, count)
+        _count(state, instruments.DEAD_LETTERED if final else instruments.RETRIED, count)
 
 
-def _put_delivery(context: ConsumerState, signal: TopicSignal, delivery: Delivery, **more: Any) -> None:
+def _put_delivery(state: ConsumerState, signal: TopicSignal, delivery: Delivery, **more: Any) -> None:
     """Queue a signal of a delivery without its payload: thousands of events may wait for a slow receiver."""
-    if signal.has_listeners(context.topic):
+    if signal.has_listeners(state.topic):
         _put(
-            context, signal, offset=delivery.offset, id=delivery.id, key=delivery.key, kind=delivery.kind,
+            state, signal, offset=delivery.offset, id=delivery.id, key=delivery.key, kind=delivery.kind,
             headers=MappingProxyType(delivery.headers), attempt=delivery.attempt, published_at=delivery.published_at,
             **more,
         )  # fmt: skip
 
 
-def _put_dead_lettered(context: ConsumerState, offset: int, failures: int, error: str, **more: Any) -> None:
-    topic = conf.dead_letter_topic(context.topic)
+def _put_dead_lettered(state: ConsumerState, offset: int, failures: int, error: str, **more: Any) -> None:
+    topic = conf.dead_letter_topic(state.topic)
     _put(
-        context, signals.dead_lettered, offset=offset, failure_count=failures, error=clip(error),
+        state, signals.dead_lettered, offset=offset, failure_count=failures, error=clip(error),
         dead_letter_topic=topic, **more,
     )  # fmt: skip
 
 
-def _put(context: ConsumerState, signal: TopicSignal, **arguments: Any) -> None:
-    if signal.has_listeners(context.topic):
-        who = {"using": context.using, "group": context.group, "worker": context.holder.name}
-        context.events.put(partial(signal.send_logged, context.topic, **who, **arguments))
+def _put(state: ConsumerState, signal: TopicSignal, **arguments: Any) -> None:
+    if signal.has_listeners(state.topic):
+        who = {"using": state.using, "group": state.group, "worker": state.holder.name}
+        state.events.put(partial(signal.send_logged, state.topic, **who, **arguments))

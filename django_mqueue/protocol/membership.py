@@ -39,11 +39,11 @@ RELEASE_TIMEOUT = 2.0
 class Membership:
     """One subscriber's membership, called from one thread.
 
-    Callers of ``note_arrival``, ``discover_now``, ``reload``, ``stop`` and ``wind_up`` hold the context's lock.
+    Callers of ``note_arrival``, ``discover_now``, ``reload``, ``stop`` and ``wind_up`` hold the consumer state's lock.
     """
 
-    def __init__(self, context: ConsumerState, tailer: Tailer) -> None:
-        self.context, self.tailer = context, tailer
+    def __init__(self, state: ConsumerState, tailer: Tailer) -> None:
+        self.state, self.tailer = state, tailer
         self.members: list[str] = []
         self.candidates: dict[str, int] = {}
         """Partitions with new messages that may have no owner, and the discoveries since each was first seen."""
@@ -58,42 +58,42 @@ class Membership:
 
     @property
     def lease_ms(self) -> int:
-        return conf.lease_ms(self.context.topic)
+        return conf.lease_ms(self.state.topic)
 
     @property
     def interval(self) -> float:
-        return float(conf.get("DISCOVERY_INTERVAL", self.context.topic))
+        return float(conf.get("DISCOVERY_INTERVAL", self.state.topic))
 
     def start(self) -> None:
         """Announce this subscriber, and release the leases of an earlier one of the same name."""
-        context = self.context
+        state = self.state
 
         def work(cursor: CursorWrapper) -> Holder | None:
-            before = heartbeats.announce(cursor, context.holder)
-            old = replace(context.holder, incarnation=before) if before else None
+            before = heartbeats.announce(cursor, state.holder)
+            old = replace(state.holder, incarnation=before) if before else None
             return None if old is None or leases.release_unlocked(cursor, old) else old
 
-        self._predecessor = session.run(context.using, work)
-        heartbeats.forget_dead(context.using, context.group, context.topic)
-        self._renew_at = time.monotonic() + float(conf.get("LEASE_RENEWAL_INTERVAL", context.topic))
+        self._predecessor = session.run(state.using, work)
+        heartbeats.forget_dead(state.using, state.group, state.topic)
+        self._renew_at = time.monotonic() + float(conf.get("LEASE_RENEWAL_INTERVAL", state.topic))
 
     def stop(self, *, wait_for_locks: bool = True) -> None:
         """Release all leases and deregister, so that other subscribers take over at once.
 
         ``wait_for_locks``: retry locked leases for up to ``RELEASE_TIMEOUT`` seconds. Leases that stay locked expire.
         """
-        context = self.context
+        state = self.state
 
         def work(cursor: CursorWrapper) -> bool:
-            heartbeats.deregister(cursor, context.holder)
-            return leases.release_unlocked(cursor, context.holder)
+            heartbeats.deregister(cursor, state.holder)
+            return leases.release_unlocked(cursor, state.holder)
 
         deadline = time.monotonic() + RELEASE_TIMEOUT
-        while not session.run(context.using, work):
-            if not wait_for_locks or session.in_transaction(context.using) or time.monotonic() > deadline:
+        while not session.run(state.using, work):
+            if not wait_for_locks or session.in_transaction(state.using) or time.monotonic() > deadline:
                 break
             time.sleep(0.05)
-        context.drop(list(context.partitions), "stopped")
+        state.drop(list(state.partitions), "stopped")
 
     def note_arrival(self, partition: str) -> None:
         """Note new messages in a partition that this subscriber does not own. It may have no owner."""
@@ -107,7 +107,7 @@ class Membership:
 
     def tick(self) -> None:
         """Renew leases, and run a discovery with a heartbeat, each if due. Between discoveries, take new partitions."""
-        with self.context.lock:
+        with self.state.lock:
             now = time.monotonic()
             self._renew_if_due(now)
             if now >= self._beat_at:
@@ -127,14 +127,14 @@ class Membership:
             self._is_leaving = True
             self._check_in()
             self._beat_at = now + self.interval
-        self._leave(len(self.context.partitions))
+        self._leave(len(self.state.partitions))
         self._release_left()
 
     def _renew_if_due(self, now: float) -> None:
-        if now >= self._renew_at or self.context.check_leases:
-            self.context.check_leases = False
+        if now >= self._renew_at or self.state.check_leases:
+            self.state.check_leases = False
             self._renew()
-            self._renew_at = now + float(conf.get("LEASE_RENEWAL_INTERVAL", self.context.topic))
+            self._renew_at = now + float(conf.get("LEASE_RENEWAL_INTERVAL", self.state.topic))
 
     def due_in(self, *, backing_off: bool = False) -> float:
         """Return the seconds until a renewal is due or, unless ``backing_off``, a discovery."""
@@ -142,57 +142,57 @@ class Membership:
 
     def send_heartbeat_if_due(self) -> None:
         """Renew the leases and send a heartbeat if a renewal is due. Do nothing else."""
-        context, now = self.context, time.monotonic()
+        state, now = self.state, time.monotonic()
         if now >= self._renew_at:
-            if leases.renew(context.using, context.holder) != len(context.partitions):
-                context.check_leases = True
-            heartbeats.beat(context.using, context.holder, is_leaving=self._is_leaving)
-            self._renew_at = now + float(conf.get("LEASE_RENEWAL_INTERVAL", context.topic))
+            if leases.renew(state.using, state.holder) != len(state.partitions):
+                state.check_leases = True
+            heartbeats.beat(state.using, state.holder, is_leaving=self._is_leaving)
+            self._renew_at = now + float(conf.get("LEASE_RENEWAL_INTERVAL", state.topic))
 
     def _renew(self) -> None:
-        if leases.renew(self.context.using, self.context.holder) != len(self.context.partitions):
+        if leases.renew(self.state.using, self.state.holder) != len(self.state.partitions):
             self._compare()
 
     def _compare(self) -> None:
         """Compare memory with the lease table: drop partitions that are lost, load other leases of this subscriber."""
-        mine = leases.held(self.context.using, self.context.holder)
-        self.context.drop([name for name in self.context.partitions if name not in mine])
-        self._load(mine - self.context.partitions.keys())
+        mine = leases.held(self.state.using, self.state.holder)
+        self.state.drop([name for name in self.state.partitions if name not in mine])
+        self._load(mine - self.state.partitions.keys())
 
     def _check_in(self) -> Discovery:
         """Send a heartbeat and read the group's state. Raise an error if this subscriber must not continue."""
-        context = self.context
-        is_announced = heartbeats.beat(context.using, context.holder, is_leaving=self._is_leaving)
+        state = self.state
+        is_announced = heartbeats.beat(state.using, state.holder, is_leaving=self._is_leaving)
         found = self._read_discovery()
         registration = found.registration
-        self.tailer.update_shared_settled(context.topic, found.settled)
+        self.tailer.update_shared_settled(state.topic, found.settled)
         if registration is None:
             self.stop(wait_for_locks=False)
-            raise NotRegistered(context.topic, context.group)
+            raise NotRegistered(state.topic, state.group)
         if registration.reads_log:
             self.stop(wait_for_locks=False)
-            raise GroupReadsLog(context.topic, context.group)
-        known, generation = context.registration_generation, registration.generation
+            raise GroupReadsLog(state.topic, state.group)
+        known, generation = state.registration_generation, registration.generation
         if known and generation != known:
-            context.drop(list(context.partitions))  # Memory is of an earlier registration.
-            context.check_leases, self._scan_at = True, -math.inf
-        elif generation == known and registration.changed != context.changed:
-            mark_for_reread(context)
-        context.registration_generation, context.start = generation, registration.start
-        context.paused, context.resetting = registration.is_held, registration.resetting
-        context.changed = registration.changed
+            state.drop(list(state.partitions))  # Memory is of an earlier registration.
+            state.check_leases, self._scan_at = True, -math.inf
+        elif generation == known and registration.changed != state.changed:
+            mark_for_reread(state)
+        state.registration_generation, state.start = generation, registration.start
+        state.paused, state.resetting = registration.is_held, registration.resetting
+        state.changed = registration.changed
         if not is_announced:
-            incarnation = heartbeats.incarnation(context.using, context.holder)
-            if incarnation not in (None, context.holder.incarnation):
-                context.drop(list(context.partitions))
-                raise FencedSubscription(context.topic, context.group, context.holder.name)
+            incarnation = heartbeats.incarnation(state.using, state.holder)
+            if incarnation not in (None, state.holder.incarnation):
+                state.drop(list(state.partitions))
+                raise FencedSubscription(state.topic, state.group, state.holder.name)
             self.start()
             found = self._read_discovery()
         return found
 
     def _read_discovery(self) -> Discovery:
-        context = self.context
-        return discovery.read(context.using, context.group, context.topic, self.lease_ms)
+        state = self.state
+        return discovery.read(state.using, state.group, state.topic, self.lease_ms)
 
     def discover_now(self) -> bool:
         """Run a discovery over all partitions now. Return whether it found free leases."""
@@ -203,29 +203,29 @@ class Membership:
     def reload(self) -> None:
         """Read leases and partitions again, and renew leases meanwhile: they expire soon after an outage."""
         self._compare()
-        for some in batches(list(self.context.partitions)):
+        for some in batches(list(self.state.partitions)):
             self.tailer.send_heartbeat_if_due()
-            load_again(self.context, some)
+            load_again(self.state, some)
         self._scan_at = self._beat_at = self._renew_at = -math.inf
 
     def _discover(self) -> None:
-        context = self.context
+        state = self.state
         found = self._check_in()
         leased, free = found.leased, found.free
-        context.clock.set(found.now_ms)
+        state.clock.set(found.now_ms)
         if (before := self._predecessor) and session.run(
-            context.using, lambda c: leases.release_unlocked(c, before)
+            state.using, lambda c: leases.release_unlocked(c, before)
         ):
             self._predecessor = None
-        self.members, next_check_in = takeover.release_dead_members(context, found.members, self.interval)
+        self.members, next_check_in = takeover.release_dead_members(state, found.members, self.interval)
         if time.monotonic() >= self._scan_at:
             self._scan()
         self._check_candidates()
         if before or len(self.members) < len(found.members):  # Some leases were released meanwhile.
-            leased, free = leases.overview(context.using, context.group, context.topic, self.lease_ms)
-        share = fair_share(leased + len(self.candidates), self.members, context.holder.name)
+            leased, free = leases.overview(state.using, state.group, state.topic, self.lease_ms)
+        share = fair_share(leased + len(self.candidates), self.members, state.holder.name)
         self._free_for = self._free_for + 1 if free else 0
-        wanted = share - len(context.partitions)
+        wanted = share - len(state.partitions)
         self._leave(max(-wanted, 0))
         if free and (wanted > 0 or self._free_for > ORPHANED_AFTER):
             self._take_free(wanted if wanted > 0 else 1 + free // max(len(self.members), 1))
@@ -236,13 +236,13 @@ class Membership:
 
     def _scan(self) -> None:
         """Search the topic for candidates: partitions with messages above the watermark and no lease row."""
-        context, after = self.context, ""
+        state, after = self.state, ""
         while True:
             found, after = log.unleased_partitions_with_backlog(
-                context.using, context.group, context.topic, context.start, after, SCAN_PAGE
+                state.using, state.group, state.topic, state.start, after, SCAN_PAGE
             )
             for name in found:
-                if name not in context.partitions:
+                if name not in state.partitions:
                     self.candidates.setdefault(name, 0)
             if not after:
                 break
@@ -254,12 +254,12 @@ class Membership:
         forget = max(2 * self.interval, self.lease_ms / 1000)
         self._known = {name: seen for name, seen in self._known.items() if now - seen <= forget}
         for some in batches(list(self.candidates)):
-            for name in leases.known(self.context.using, self.context.group, self.context.topic, some):
+            for name in leases.known(self.state.using, self.state.group, self.state.topic, some):
                 self.candidates.pop(name, None)
                 self._known[name] = now
 
     def _is_designated(self, name: str) -> bool:
-        return self.context.holder.name == owner_of_new(name, self.members)
+        return self.state.holder.name == owner_of_new(name, self.members)
 
     def _take_new(self) -> None:
         """Take new partitions at once, without a discovery, if ``owner_of_new`` assigns them to this subscriber."""
@@ -268,7 +268,7 @@ class Membership:
             self._acquire(fresh[:PER_STATEMENT])
 
     def _take_candidates(self, share: int) -> None:
-        room = share - len(self.context.partitions)
+        room = share - len(self.state.partitions)
         chosen = [
             name for name, age in self.candidates.items() if age > ORPHANED_AFTER or self._is_designated(name)
         ]
@@ -280,22 +280,22 @@ class Membership:
             self.candidates[name] += 1
 
     def _take_free(self, count: int) -> None:
-        context = self.context
+        state = self.state
         while count > 0:
             # Read more than wanted: a worker that hangs may have locked some.
-            some = leases.takeable(context.using, context.holder, self.lease_ms, 2 * PER_STATEMENT)
+            some = leases.takeable(state.using, state.holder, self.lease_ms, 2 * PER_STATEMENT)
             self._forget([name for _, name in some])
             most = min(count, PER_STATEMENT)
-            take = partial(leases.take_over, holder=context.holder, lease_ms=self.lease_ms, most=most)
-            if not some or not self._begin(session.run(context.using, partial(take, free=some))):
+            take = partial(leases.take_over, holder=state.holder, lease_ms=self.lease_ms, most=most)
+            if not some or not self._begin(session.run(state.using, partial(take, free=some))):
                 return
             count -= most
 
     def _acquire(self, names: Iterable[str]) -> int:
         """Acquire leases on the partitions that have no owner. Return how many are new to this subscriber."""
-        context, wanted = self.context, list(names)
+        state, wanted = self.state, list(names)
         self._forget(wanted)
-        mine = leases.acquire(context.using, context.holder, wanted, self.lease_ms)
+        mine = leases.acquire(state.using, state.holder, wanted, self.lease_ms)
         if mine is None:
             # The registration is gone, locked or resetting. The partitions stay candidates for the next discovery.
             self.candidates.update({name: max(self.candidates.get(name, 0), 1) for name in wanted})
@@ -309,65 +309,65 @@ class Membership:
 
     def _forget(self, names: Sequence[str]) -> None:
         """Drop old memory of partitions before they are taken: they may have had another owner meanwhile."""
-        self.context.drop([name for name in names if name in self.context.partitions])
+        self.state.drop([name for name in names if name in self.state.partitions])
 
     def _begin(self, mine: Iterable[str]) -> int:
         """Load partitions that this subscriber has leased. Return how many are new to it."""
-        context = self.context
-        fresh = [name for name in mine if name not in context.partitions]
+        state = self.state
+        fresh = [name for name in mine if name not in state.partitions]
         self._load(fresh)
         if fresh:
-            fields = context.log_fields("leases_won", partitions=len(fresh))
+            fields = state.log_fields("leases_won", partitions=len(fresh))
             text = "partitions leased: subscriber %s, group %s, topic %s, %s new, %s in all"
-            who = context.holder.name, context.group, context.topic
-            logger.info(text, *who, len(fresh), len(context.partitions), extra=fields)
+            who = state.holder.name, state.group, state.topic
+            logger.info(text, *who, len(fresh), len(state.partitions), extra=fields)
         return len(fresh)
 
     def _load(self, names: Iterable[str]) -> None:
         for some in batches(list(names)):
-            load(self.context, some)
-            events.leases_won(self.context, some)
+            load(self.state, some)
+            events.leases_won(self.state, some)
 
     def _leave(self, count: int) -> None:
         """Mark ``count`` partitions as leaving, idle ones first. A busy one is released later."""
-        if not count and not any(p.leaving for p in self.context.partitions.values()):
+        if not count and not any(p.leaving for p in self.state.partitions.values()):
             return
         by_work = sorted(
-            self.context.partitions.values(),
+            self.state.partitions.values(),
             key=lambda p: (not p.leaving, bool(p.in_flight), bool(p.fresh), p.name),
         )
         for place, partition in enumerate(by_work):
             if partition.leaving and place >= count:
-                self.context.mark_ready(partition)
+                self.state.mark_ready(partition)
             partition.leaving = place < count
 
     def _release_left(self) -> None:
-        context = self.context
-        releasable = [p.name for p in context.partitions.values() if p.leaving and not p.in_flight]
+        state = self.state
+        releasable = [p.name for p in state.partitions.values() if p.leaving and not p.in_flight]
         for some in batches(releasable):
-            left = leases.release(context.using, context.holder, some)
-            context.drop(left, "stopped" if self._is_leaving else "shared")
+            left = leases.release(state.using, state.holder, some)
+            state.drop(left, "stopped" if self._is_leaving else "shared")
             self._known.update(dict.fromkeys(left, time.monotonic()))  # Other subscribers take them.
             if left:
-                fields = context.log_fields("leases_released", partitions=len(left))
+                fields = state.log_fields("leases_released", partitions=len(left))
                 text = "partitions released: subscriber %s, group %s, topic %s, %s left to others"
-                logger.info(text, context.holder.name, context.group, context.topic, len(left), extra=fields)
+                logger.info(text, state.holder.name, state.group, state.topic, len(left), extra=fields)
 
     def _give_up_drained(self) -> None:
         """Give up partitions without work for two lease durations. Their next message makes them candidates again."""
         before = time.monotonic() - 2 * self.lease_ms / 1000
-        context = self.context
-        idle = [p.name for p in context.partitions.values() if p.idle_since < before and p.is_drained()]
+        state = self.state
+        idle = [p.name for p in state.partitions.values() if p.idle_since < before and p.is_drained()]
         for some in batches(idle):
-            context.drop(self._give_up(some), "drained")
+            state.drop(self._give_up(some), "drained")
 
     def _give_up(self, names: Sequence[str]) -> list[str]:
         """Delete this subscriber's leases and unneeded positions. Return the partitions whose leases are deleted."""
-        context = self.context
+        state = self.state
 
         def work(cursor: CursorWrapper) -> list[str]:
-            if gone := leases.delete_drained(cursor, context.holder, names):
-                garbage.delete_empty_positions(cursor, context.topic, gone)
+            if gone := leases.delete_drained(cursor, state.holder, names):
+                garbage.delete_empty_positions(cursor, state.topic, gone)
             return gone
 
-        return session.run(context.using, work)
+        return session.run(state.using, work)

@@ -38,33 +38,33 @@ CHECK_AGAIN = 0.1
 
 
 def release_dead_members(
-    context: ConsumerState, members: Sequence[Member], interval: float
+    state: ConsumerState, members: Sequence[Member], interval: float
 ) -> tuple[list[str], float]:
     """Release the leases of dead members. Return the sorted names of live members, and the seconds to the next check.
 
     Members that leave are left out. ``interval``: seconds between two heartbeats. The second result is infinite if no
     lock of another member is free.
     """
-    lock = session_lock.of(context.using)
+    lock = session_lock.of(state.using)
     if lock is None:
         return [member.name for member in members if not member.is_leaving], math.inf
     names, next_check_in = [], math.inf
     for member in members:
         due = math.inf
-        if member.lock_is_free and member.incarnation != context.holder.incarnation:
+        if member.lock_is_free and member.incarnation != state.holder.incarnation:
             due = max(interval + RECONNECT - member.since_heartbeat_ms / 1000, RECONNECT - lock.age)
         if due > 0 and not member.is_leaving:
             names.append(member.name)
-        elif due <= 0 and not _release(context, member, interval):
+        elif due <= 0 and not _release(state, member, interval):
             due = CHECK_AGAIN
         if due > 0:
             next_check_in = min(next_check_in, due)
     return names, next_check_in
 
 
-def _release(context: ConsumerState, member: Member, interval: float) -> bool:
+def _release(state: ConsumerState, member: Member, interval: float) -> bool:
     """Release the leases of a dead member. Return False if it is not dead, or if another worker has locked its row."""
-    dead = Holder(context.group, context.topic, member.name, member.incarnation)
+    dead = Holder(state.group, state.topic, member.name, member.incarnation)
 
     def work(cursor: CursorWrapper) -> tuple[bool, bool]:
         if not heartbeats.lock_dead(cursor, dead, int((interval + RECONNECT) * 1000)):
@@ -74,11 +74,11 @@ def _release(context: ConsumerState, member: Member, interval: float) -> bool:
             heartbeats.mark_dead(cursor, dead)
         return True, all_released
 
-    is_dead, all_released = session.run(context.using, work)
+    is_dead, all_released = session.run(state.using, work)
     if all_released:  # Otherwise a later discovery releases the locked rest.
         logger.warning(
             "worker is dead, its leases are released: subscriber %s, group %s, topic %s",
-            member.name, context.group, context.topic,
-            extra=context.log_fields("worker_dead", dead=member.name),
+            member.name, state.group, state.topic,
+            extra=state.log_fields("worker_dead", dead=member.name),
         )  # fmt: skip
     return is_dead

@@ -43,19 +43,19 @@ class _Advance:
 class Watermarks:
     """Moves the watermarks of one subscriber's changed partitions, never above the settled offset."""
 
-    def __init__(self, context: ConsumerState, tailer: Tailer) -> None:
-        self.context, self.tailer = context, tailer
+    def __init__(self, state: ConsumerState, tailer: Tailer) -> None:
+        self.state, self.tailer = state, tailer
         self._settled = 0
         self._next = -math.inf
 
     def tick(self, *, force: bool = False) -> None:
         """Move the watermarks of up to 200 changed partitions if due. ``force``: even if not due."""
         started = time.monotonic()
-        context = self.context
-        if context.paused or (started < self._next and not force):
+        state = self.state
+        if state.paused or (started < self._next and not force):
             return
         settled = self._note_settled()
-        names = [name for name in list(context.dirty)[:PER_STATEMENT] if name in context.partitions]
+        names = [name for name in list(state.dirty)[:PER_STATEMENT] if name in state.partitions]
         if names:
             self._advance(names, settled)
             now = time.monotonic()
@@ -63,36 +63,36 @@ class Watermarks:
 
     def due_in(self) -> float:
         """Return the seconds until a watermark may move; infinity if none waits for it."""
-        if self.context.paused or not self.context.dirty:
+        if self.state.paused or not self.state.dirty:
             return math.inf
         return max(self._next - time.monotonic(), 0)
 
     def _note_settled(self) -> int:
         """Return the shared settled offset. If it has changed, mark the partitions that wait for it as dirty."""
-        context = self.context
-        settled = self.tailer.shared_settled(context.topic)
+        state = self.state
+        settled = self.tailer.shared_settled(state.topic)
         if settled != self._settled:
             self._settled = settled
-            context.dirty.update(context.unsettled)
-            context.unsettled.clear()
+            state.dirty.update(state.unsettled)
+            state.unsettled.clear()
         return settled
 
     def finish(self) -> None:
         """Settle what can be settled now, and move all watermarks once. Call this before the subscriber stops."""
-        self.tailer.settle(self.context.topic)
+        self.tailer.settle(self.state.topic)
         self._note_settled()
-        while self.context.dirty and not self.context.paused:
-            before = len(self.context.dirty)
+        while self.state.dirty and not self.state.paused:
+            before = len(self.state.dirty)
             self.tick(force=True)
-            if len(self.context.dirty) >= before:
+            if len(self.state.dirty) >= before:
                 return
 
     def _advance(self, names: list[str], settled: int) -> None:
-        context = self.context
-        partitions = {name: context.partitions[name] for name in names}
+        state = self.state
+        partitions = {name: state.partitions[name] for name in names}
 
         def work(cursor: CursorWrapper) -> _Advance:
-            mine = leases.lock_owned(cursor, context.holder, context.registration_generation, names)
+            mine = leases.lock_owned(cursor, state.holder, state.registration_generation, names)
             if not mine.locked:
                 return _Advance(settled, busy=mine.busy)
             advance = self._compute(cursor, {name: partitions[name] for name in sorted(mine.locked)}, settled)
@@ -103,33 +103,33 @@ class Watermarks:
                 if place != _remembered(partitions[name])
             ]
             if moved and not advance.was_restored:
-                watermarks.advance(cursor, context.group, context.topic, moved)
+                watermarks.advance(cursor, state.group, state.topic, moved)
             return advance
 
-        advance = session.run(context.using, work)
+        advance = session.run(state.using, work)
         if advance.was_restored:
-            context.reload_needed = True
+            state.reload_needed = True
             return
-        load_again(context, advance.forgotten)
+        load_again(state, advance.forgotten)
         for name in names:
             if name in advance.forgotten:
                 continue  # It was loaded again and is still dirty: the next tick moves its watermark.
-            context.dirty.pop(name, None)
+            state.dirty.pop(name, None)
             if name in advance.busy:
-                context.dirty[name] = None  # Moved to the end: a later tick retries it.
+                state.dirty[name] = None  # Moved to the end: a later tick retries it.
             elif name in advance.positions:
                 self._note(partitions[name], advance.positions[name], advance.settled)
-            elif name in context.partitions:
-                context.unsettled[name] = None
-                context.check_leases = True
+            elif name in state.partitions:
+                state.unsettled[name] = None
+                state.check_leases = True
         for name, offset in advance.missed:
             self._add_missed(partitions[name], offset)
 
     def _compute(self, cursor: CursorWrapper, partitions: dict[str, Partition], settled: int) -> _Advance:
         """Compute new positions in a snapshot that is younger than ``settled``, and compare them with memory."""
-        context = self.context
+        state = self.state
         above = [(name, partition.watermark) for name, partition in partitions.items()]
-        found = watermarks.backlog(cursor, context.group, context.topic, above, settled, context.start)
+        found = watermarks.backlog(cursor, state.group, state.topic, above, settled, state.start)
         settled = min(settled, found.settled)
         advance = _Advance(settled)
         advance.was_restored = any(
@@ -137,7 +137,7 @@ class Watermarks:
             for name, place in found.positions.items()
         )
         # Garbage collection may delete the row of an empty partition just after memory has read it.
-        never = Position(context.start, context.start)
+        never = Position(state.start, state.start)
         advance.forgotten = [
             name
             for name, partition in partitions.items()
@@ -155,7 +155,7 @@ class Watermarks:
             elif name in opens:
                 advance.missed.append((name, offset))
         if stuck:
-            undelivered = watermarks.first_undelivered(cursor, context.group, context.topic, stuck, settled)
+            undelivered = watermarks.first_undelivered(cursor, state.group, state.topic, stuck, settled)
             for name, scanned in stuck:
                 offset = undelivered.get(name, settled + 1)
                 advance.positions[name] = Position(advance.positions[name].acked, max(scanned, offset - 1))
@@ -167,7 +167,7 @@ class Watermarks:
         partition.watermark, partition.scanned = place.acked, place.scanned
         partition.dirty = max(partition.read_to, partition.top) > settled
         if partition.dirty:
-            self.context.unsettled[partition.name] = None
+            self.state.unsettled[partition.name] = None
 
     def _add_missed(self, partition: Partition, offset: int) -> None:
         """Add an undelivered message that memory lacks. Otherwise it holds back the watermark for ever."""
@@ -175,7 +175,7 @@ class Watermarks:
             partition.more = True
         elif not partition.add_late(offset):
             return
-        self.context.mark_ready(partition)
+        self.state.mark_ready(partition)
 
 
 def _remembered(partition: Partition) -> Position:

@@ -44,9 +44,9 @@ def stop_safely(subscriber: Subscriber, unstarted: Sequence[Delivery], *, wait_f
     try:
         subscriber.stop(unstarted, wait_for_locks=wait_for_locks)
     except Error as error:
-        if not errors.is_lost(error) or session.in_transaction(subscriber.context.using):
+        if not errors.is_lost(error) or session.in_transaction(subscriber.state.using):
             raise
-        session.discard(subscriber.context.using)
+        session.discard(subscriber.state.using)
         subscriber.stop(unstarted, wait_for_locks=wait_for_locks)
 
 
@@ -184,10 +184,10 @@ class Subscription:
 
     def _poll(self, max_messages: int) -> list[Delivery]:
         if opened := self._subscriber:
-            opened.context.confirm()
+            opened.state.confirm()
         with self._polling:
             subscriber, scheduler = self._open_parts()
-            with subscriber.context.lock:
+            with subscriber.state.lock:
                 subscriber.tick()
                 subscriber.tailer.tick()
                 subscriber.membership.tick()

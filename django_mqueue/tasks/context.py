@@ -62,7 +62,7 @@ class Notes:
         """Store the progress, unless that was done less than ``INTERVAL`` ago."""
         if (now := time.monotonic()) >= self.written_at + INTERVAL:
             self.written_at = now
-            clock = self.delivery.status.acknowledger.context.clock
+            clock = self.delivery.status.acknowledger.state.clock
             self.change(progress={**progress, "at": clock.now()})
 
     def asks_to_stop(self) -> bool:
@@ -85,12 +85,12 @@ class Notes:
     @contextmanager
     def _connection(self) -> Iterator[str]:
         """Yield an alias outside the job's transaction. Its writes are committed at once, and no row stays locked."""
-        context = self.delivery.status.acknowledger.context
-        if session.in_transaction(context.using) and not context.options.eager:
-            with second_connection(context.using) as alias:
+        state = self.delivery.status.acknowledger.state
+        if session.in_transaction(state.using) and not state.options.eager:
+            with second_connection(state.using) as alias:
                 yield alias
         else:
-            yield context.using
+            yield state.using
 
     @property
     def _job(self) -> job_rows.RunningJob:

@@ -48,7 +48,7 @@ class JobFailed(Exception):
 
 def run_job(delivery: Delivery) -> Awaitable[None] | None:
     """Run the job of a message. The handler of each queue is this function."""
-    state = delivery.status.acknowledger.context
+    state = delivery.status.acknowledger.state
     try:
         result = running_result(delivery, state.holder.name)
         backend = backend_named(result.backend)

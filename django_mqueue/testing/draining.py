@@ -189,7 +189,7 @@ class _Drain:
 
     @property
     def free_at(self) -> int | None:
-        partitions = [p for one in self.handlers for p in one.context.partitions.values()]
+        partitions = [p for one in self.handlers for p in one.state.partitions.values()]
         return min(
             (p.free_at for p in partitions if p.pause and (p.fresh or p.waiting or p.quarantined)),
             default=None,

@@ -174,7 +174,7 @@ class Completer:
         if stale:
             logger.warning(
                 "delivery was stale: %s: %s", self.handlers[subscriber].name, StaleDelivery(stale, verb),
-                extra=subscriber.context.log_fields("stale"),
+                extra=subscriber.state.log_fields("stale"),
             )  # fmt: skip
 
     def _log(self, handler: Handler, delivery: Delivery, verdict: Verdict) -> None:
@@ -188,7 +188,7 @@ class Completer:
             logger.warning(
                 "attempt failed: %s: %s@%s attempt %s, %s: %s",
                 handler.name, delivery.topic, delivery.offset, delivery.attempt, what, first,
-                extra=delivery.status.acknowledger.context.log_fields(
+                extra=delivery.status.acknowledger.state.log_fields(
                     "dead_lettered" if dead else "retried", offset=delivery.offset, id=delivery.id, key=delivery.key,
                     attempt=delivery.attempt, error=first, **({} if dead else {"retry_in": verdict.delay}),
                 ),
@@ -205,7 +205,7 @@ class Completer:
             return
         self._visible_at = now + min(h.visible_ms for h in self.handlers.values()) / 6000
         for subscriber, handler in self.handlers.items():
-            soon = subscriber.context.clock.now() + handler.visible_ms * 2 // 3
+            soon = subscriber.state.clock.now() + handler.visible_ms * 2 // 3
             aging = [
                 d
                 for d in subscriber.deliveries()
@@ -213,12 +213,12 @@ class Completer:
             ]
             if aging:
                 with subscriber.backoff_after_lock_wait():
-                    extend_unlocked(subscriber.context, aging, handler.visible_ms)
+                    extend_unlocked(subscriber.state, aging, handler.visible_ms)
 
 
 def _needs_own_transaction(outcome: Outcome) -> bool:
     """Return whether the message must be moved, in a separate transaction: it is dead-lettered or parked."""
     status, verdict = outcome.delivery.status, outcome.verdict
-    context = status.acknowledger.context
-    last = verdict.verb == "nack" and status.failures + 1 >= context.options.max_attempts
-    return verdict.verb == "reject" or last or is_parked(context, round(verdict.delay * 1000))
+    state = status.acknowledger.state
+    last = verdict.verb == "nack" and status.failures + 1 >= state.options.max_attempts
+    return verdict.verb == "reject" or last or is_parked(state, round(verdict.delay * 1000))

@@ -64,7 +64,7 @@ def verdicts(call: HandlerCall) -> dict[Delivery, Verdict]:
     """Run the handler inside a span, and return the verdict on each delivery."""
     status = call.deliveries[0].status
     with tracing.processing(
-        call.deliveries, status.receipt.partition, status.acknowledger.context.holder.name
+        call.deliveries, status.receipt.partition, status.acknowledger.state.holder.name
     ) as span:
         given = _given(call, span)
         found = call.verdicts_without_call | (_run(call, given, span) if given else {})

@@ -202,9 +202,7 @@ def _ended_by_server(exception: BaseException) -> bool:
 
 def _uncounted(handler: Handler, deliveries: list[Delivery], exception: BaseException) -> Verdict | None:
     """Return a verdict that counts no attempt; None if that happened too often for these messages."""
-    partition = deliveries[0].status.acknowledger.context.partitions.get(
-        deliveries[0].status.receipt.partition
-    )
+    partition = deliveries[0].status.acknowledger.state.partitions.get(deliveries[0].status.receipt.partition)
     if partition is None:  # The lease is lost: these deliveries are stale.
         return None
     times = 1 + max(partition.uncounted.get(delivery.offset, 0) for delivery in deliveries)

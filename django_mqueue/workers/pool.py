@@ -257,7 +257,7 @@ def _transactions_of(lot: Lot) -> AbstractContextManager[None]:
     handler = lot.handler
     if len(lot.waiting) < 2 or not handler.atomic or handler.filter is not None or handler.kinds is not None:
         return nullcontext()
-    return lazy_autocommit(lot.acknowledger.context.using, own_hooks=1)
+    return lazy_autocommit(lot.acknowledger.state.using, own_hooks=1)
 
 
 def _limit(call: HandlerCall) -> float:

@@ -257,7 +257,7 @@ class Runner:
 
     def _retire(self, subscriber: Subscriber, error: MQueueError) -> None:
         """Retire a subscriber. After ``NotRegistered`` it may return; any other error stops the process."""
-        fields = subscriber.context.log_fields("handler_stopped")
+        fields = subscriber.state.log_fields("handler_stopped")
         logger.error("handler stops: %s: %s", self._handlers[subscriber].name, error, extra=fields)
         self._subscribers.retire(subscriber, may_return=isinstance(error, NotRegistered))
         self._starter.sharing.ahead[subscriber].clear()

@@ -108,7 +108,7 @@ class Sharing:
     def skip_briefly(self, subscribers: Iterable[Subscriber]) -> None:
         """Skip handlers that cannot claim for a moment, because their groups may be paused or rows locked."""
         for subscriber in subscribers:
-            self._skipped[subscriber] = time.monotonic() + EMPTY_CLAIM_PAUSE, subscriber.context.tail
+            self._skipped[subscriber] = time.monotonic() + EMPTY_CLAIM_PAUSE, subscriber.state.tail
 
     def hold_back(self, subscriber: Subscriber) -> None:
         """Start no message of a handler for a moment, because another transaction has locked its claimed messages."""
@@ -187,7 +187,7 @@ class Sharing:
         that start now. Slow handlers and batches get 0, because other workers may be free.
         """
         size, lot_size = self.pool.size, self._turns.lot_size(subscriber)
-        if subscriber.context.options.batch or lot_size == 1:
+        if subscriber.state.options.batch or lot_size == 1:
             return 0
         most = self._most_ahead(subscriber)
         threads = min(self.handlers[subscriber].concurrency or size, size)
@@ -198,11 +198,11 @@ class Sharing:
     @staticmethod
     def _most_ahead(subscriber: Subscriber) -> int:
         """Return how many messages may be claimed ahead, by their size."""
-        return max(int(AHEAD_BYTES / max(subscriber.context.payload_bytes, 1)), 1)
+        return max(int(AHEAD_BYTES / max(subscriber.state.payload_bytes, 1)), 1)
 
     def _has_work(self, subscriber: Subscriber) -> bool:
         until, tail = self._skipped.get(subscriber, (-math.inf, 0))
-        is_over = until <= time.monotonic() or subscriber.context.tail > tail
+        is_over = until <= time.monotonic() or subscriber.state.tail > tail
         return is_over and subscriber.has_work
 
     def _room(self, subscriber: Subscriber) -> int:

@@ -42,7 +42,7 @@ def handle(worklist: Worklist, delivery: Delivery) -> None:
     A message that is out of date needs no reaction: the item was delayed again or has another due date, a person took
     it from the handler, or it has ended.
     """
-    items = WorkItem.objects.using(delivery.status.acknowledger.context.using)
+    items = WorkItem.objects.using(delivery.status.acknowledger.state.using)
     # Locked before the row of the history refers to it, because that would lock it for reading first.
     item = items.select_for_update().filter(pk=delivery.payload["item"]).first()
     if item is None or not item.is_open:

@@ -30,7 +30,7 @@ def make_item(worklist: Worklist, message: Delivery) -> None:
     Do nothing if the message already has an item.
     Raises ``Reject``, which dead-letters the message, if it cannot become an item.
     """
-    using = message.status.acknowledger.context.using
+    using = message.status.acknowledger.state.using
     if _has_item(worklist, message, using):
         return
     try:

@@ -221,7 +221,7 @@ def test_its_holder_finds_out_by_itself() -> None:
     with Subscription(TOPIC, GROUP, "one") as one:
         (held,) = poll_until(one, 1)
         assert int(release_it(TOPIC, GROUP, partition="k")) == 1
-        wait_until(lambda: one.poll() or not engine_of(one).context.in_flight, "it has noticed")
+        wait_until(lambda: one.poll() or not engine_of(one).state.in_flight, "it has noticed")
         with pytest.raises(StaleDelivery):
             held.ack()
 

@@ -94,7 +94,7 @@ def consume_rest(subscription: Subscription, *, polls: int = 10, due: bool = Tru
 def make_due(subscription: Subscription) -> None:
     """Let the next poll renew leases, discover and scan, read late commits, settle, and move watermarks."""
     engine = engine_of(subscription)
-    with engine.context.lock:
+    with engine.state.lock:
         membership, tail = engine.membership, engine.tailer.tails[subscription.topic]
         membership._renew_at = membership._beat_at = membership._scan_at = -math.inf
         tail.sweep_at = tail.settle_at = engine.watermarks._next = -math.inf

@@ -57,7 +57,7 @@ def do_step(delivery: Delivery, *, is_last_attempt: bool) -> None:
     dies before that, the next message writes it. So the last step also stores a message.
     """
     work = Work(**delivery.payload)
-    using = delivery.status.acknowledger.context.using
+    using = delivery.status.acknowledger.state.using
     entry = LogEntry.objects.select_related("user").filter(pk=work.entry).first()
     if entry is None:  # Django deletes it with its user.
         logger.warning(

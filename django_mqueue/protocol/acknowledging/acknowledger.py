@@ -47,8 +47,8 @@ Change = Callable[[CursorWrapper, Deliveries], int]
 class Acknowledger:
     """Settles the deliveries of one subscriber. Any thread may call it, on a connection of its own."""
 
-    def __init__(self, context: ConsumerState) -> None:
-        self.context = context
+    def __init__(self, state: ConsumerState) -> None:
+        self.state = state
 
     def ack(
         self,
@@ -77,10 +77,10 @@ class Acknowledger:
                 then(cursor)
             return stale
 
-        stale = session.run(self.context.using, work) if todo or starting or then else set()
+        stale = session.run(self.state.using, work) if todo or starting or then else set()
         gone = [d for d in todo if d.status.receipt in stale] + ended
-        self.context.note_after_commit([d for d in todo if d.status.receipt not in stale], self.note_ack)
-        self.context.lose(stale)
+        self.state.note_after_commit([d for d in todo if d.status.receipt not in stale], self.note_ack)
+        self.state.lose(stale)
         for delivery in starting:
             delivery.status.handed = True
             if delivery.status.receipt in stale:
@@ -107,21 +107,21 @@ class Acknowledger:
             expected = {d.status.receipt: (True, False, d.status.failures) for d in todo}
             return _not_settled(cursor, mine, done, expected) or set(expected)
 
-        stale = session.run(self.context.using, work) if todo else set[Receipt]()
-        self.context.lose(stale)
+        stale = session.run(self.state.using, work) if todo else set[Receipt]()
+        self.state.lose(stale)
         if gone := [d for d in todo if d.status.receipt in stale] + ended:
             raise StaleDelivery(gone, "ack")
 
     def note_ack(self, deliveries: Sequence[Delivery]) -> None:
         """Update the consumer state for committed acks."""
-        self.context.note_settled(deliveries, "ack", settlement=Settlement())
+        self.state.note_settled(deliveries, "ack", settlement=Settlement())
 
     def reconcile_acks(self, deliveries: Sequence[Delivery]) -> None:
         """Reconcile acks whose commit result is unknown. Do nothing inside a transaction; ignore database errors."""
-        if session.in_transaction(self.context.using):
+        if session.in_transaction(self.state.using):
             return
         with suppress(Error):
-            there = session.run(self.context.using, self._of(deliveries).states)
+            there = session.run(self.state.using, self._of(deliveries).states)
             self.note_ack(
                 [d for d in deliveries if there.get(d.status.receipt) == (True, False, d.status.failures)]
             )
@@ -130,7 +130,7 @@ class Acknowledger:
         """Count a failed attempt. Put the message back, or dead-letter it after the last attempt."""
         to_ms("delay", delay)
         _check_text("error", error)
-        if delivery.status.failures + 1 >= self.context.options.max_attempts:
+        if delivery.status.failures + 1 >= self.state.options.max_attempts:
             return self._dead_letter(delivery, "nack", error)
         return self.nack_or_postpone([delivery], delay, error)
 
@@ -145,7 +145,7 @@ class Acknowledger:
         """Nack (with ``error``) or postpone deliveries. Raises ``StaleDelivery`` with the stale ones."""
         delay_ms = to_ms("delay", delay)
         verb, settlement = "postpone" if error is None else "nack", Settlement(error, delay_ms)
-        if is_parked(self.context, delay_ms):
+        if is_parked(self.state, delay_ms):
             return self._settle(
                 deliveries, verb, settlement, partial(self._park, delay_ms=delay_ms, error=error)
             )
@@ -157,15 +157,13 @@ class Acknowledger:
 
     def _park(self, cursor: CursorWrapper, mine: Deliveries, delay_ms: int, error: str | None) -> int:
         """Finish messages in the log and schedule them again for the group."""
-        context, parked = self.context, 0
+        state, parked = self.state, 0
         for receipt in mine.receipts:
             # A postponement leaves the same failure count as an ack. A new token distinguishes the two.
             token = new_token() if error is None else None
-            if Deliveries(context.holder, [receipt]).finish(cursor, error, token, is_parked=True):
-                generation, partition = context.registration_generation, receipt.partition
-                what = ParkedRetry(
-                    context.group, context.topic, partition, receipt.offset, generation, uuid7()
-                )
+            if Deliveries(state.holder, [receipt]).finish(cursor, error, token, is_parked=True):
+                generation, partition = state.registration_generation, receipt.partition
+                what = ParkedRetry(state.group, state.topic, partition, receipt.offset, generation, uuid7())
                 parked_retries.park(cursor, what, delay_ms, counted=error is not None)
                 parked += 1
         return parked
@@ -174,11 +172,11 @@ class Acknowledger:
         """Put back deliveries that reached no handler, and count no attempt. Skip locked ones."""
         if deliveries:
             session.run(
-                self.context.using,
+                self.state.using,
                 lambda cursor: self._of(deliveries).lock_unlocked(cursor).put_back(cursor, 0, None),
             )
-            self.context.note_after_commit(
-                deliveries, partial(self.context.note_settled, verb="postpone", due_in=0)
+            self.state.note_after_commit(
+                deliveries, partial(self.state.note_settled, verb="postpone", due_in=0)
             )
 
     def settle_unlocked(
@@ -202,8 +200,8 @@ class Acknowledger:
             given = [d for d in deliveries if d not in locked and d not in lost]
             return locked, [*lost, *(settle(given) if given else ())]
 
-        locked, stale = session.run(self.context.using, work)
-        self.context.lose({d.status.receipt for d in stale})
+        locked, stale = session.run(self.state.using, work)
+        self.state.lose({d.status.receipt for d in stale})
         return locked, stale
 
     def end_quarantine(self, delivery: Delivery) -> bool:
@@ -215,14 +213,14 @@ class Acknowledger:
             free.end_quarantine(cursor)
             return bool(free.receipts) or not mine.in_flight_receipts(cursor, locking=False)
 
-        return session.run(self.context.using, work)
+        return session.run(self.state.using, work)
 
     def dead_letter(self, receipt: Receipt, error: str, failures: int) -> bool | None:
         """Dead-letter a message that no handler has, with the number of its failed attempts.
 
         Return False if this subscriber does not own it, and None while another transaction has the row locked.
         """
-        mine = Deliveries(self.context.holder, [receipt])
+        mine = Deliveries(self.state.holder, [receipt])
 
         def work(cursor: CursorWrapper) -> bool | None:
             if not mine.lock_unlocked(cursor).receipts:
@@ -232,12 +230,12 @@ class Acknowledger:
                 self._after_failure(receipt.offset, is_final=True)
             return bool(done)
 
-        done = session.run(self.context.using, work)
+        done = session.run(self.state.using, work)
         if done is not None:
-            with self.context.lock:
-                self.context.mark_dirty(receipt.partition)
+            with self.state.lock:
+                self.state.mark_dirty(receipt.partition)
         if done:
-            events.dead_lettered(self.context, receipt, failures, error)
+            events.dead_lettered(self.state, receipt, failures, error)
         return done
 
     def _dead_letter(self, delivery: Delivery, verb: str, error: str, *, counted: bool = True) -> bool:
@@ -258,14 +256,14 @@ class Acknowledger:
         counted: bool = True,
     ) -> int:
         """Finish one message for this group and copy it to the dead-letter topic, in one transaction."""
-        context, text, offset = self.context, clip(error), mine.receipts[0].offset
+        state, text, offset = self.state, clip(error), mine.receipts[0].offset
         done = mine.finish(cursor, text, token, counted=counted)
         if done:
-            dead_topic = conf.dead_letter_topic(context.topic)
-            box = dead_letters.copy(cursor, offset, context.group, dead_topic, failures, text)
-            commits.wake_after_commit(context.using, dead_topic)
+            dead_topic = conf.dead_letter_topic(state.topic)
+            box = dead_letters.copy(cursor, offset, state.group, dead_topic, failures, text)
+            commits.wake_after_commit(state.using, dead_topic)
             if box is not None:
-                report_failure(cursor, box, offset, context.group, text)
+                report_failure(cursor, box, offset, state.group, text)
         return done
 
     def _settle(
@@ -294,23 +292,23 @@ class Acknowledger:
                 self._after_failure(receipt.offset, is_final=settlement.again_in is None)
             return stale
 
-        stale = session.run(self.context.using, work) if todo else set()
+        stale = session.run(self.state.using, work) if todo else set()
         settled = [d for d in todo if d.status.receipt not in stale]
-        self.context.note_after_commit(
-            settled, partial(self.context.note_settled, verb=verb, due_in=due_in, settlement=settlement)
+        self.state.note_after_commit(
+            settled, partial(self.state.note_settled, verb=verb, due_in=due_in, settlement=settlement)
         )
-        self.context.lose(stale)
+        self.state.lose(stale)
         gone = [d for d in deliveries if d.status.receipt in stale or d.status.settled_by not in ("", verb)]
         if gone:
             raise StaleDelivery(gone, verb)
         return True
 
     def _after_failure(self, offset: int, is_final: bool) -> None:
-        if self.context.options.after_failure is not None:
-            self.context.options.after_failure(self.context.using, offset, is_final)
+        if self.state.options.after_failure is not None:
+            self.state.options.after_failure(self.state.using, offset, is_final)
 
     def _of(self, deliveries: Iterable[Delivery]) -> Deliveries:
-        return Deliveries(self.context.holder, [d.status.receipt for d in deliveries])
+        return Deliveries(self.state.holder, [d.status.receipt for d in deliveries])
 
 
 def _call_then(deliveries: Sequence[Delivery], stale: Collection[Receipt] = ()) -> None:
@@ -327,14 +325,14 @@ def _finish(cursor: CursorWrapper, mine: Deliveries, deliveries: Sequence[Delive
     return mine.finish(cursor, skipped=skipped, results=results)
 
 
-def is_parked(context: ConsumerState, delay_ms: int) -> bool:
+def is_parked(state: ConsumerState, delay_ms: int) -> bool:
     """Return whether a retry after ``delay_ms`` is parked.
 
     With ``strict``, the retry must stay in the log, so that it blocks later messages of its key. Messages of
     dead-letter topics, and of topics with a long name, are not parked either.
     """
-    kept = context.topic.endswith(conf.dead_letter_suffixes()) or len(context.topic) > names.TOPIC_MAX
-    return delay_ms > LONG_MS and not (context.options.strict or kept)
+    kept = state.topic.endswith(conf.dead_letter_suffixes()) or len(state.topic) > names.TOPIC_MAX
+    return delay_ms > LONG_MS and not (state.options.strict or kept)
 
 
 def _not_settled(

@@ -24,7 +24,7 @@ LOCKED_WAIT = 2.0
 """Seconds for which ``extend`` retries a locked delivery. The other transaction probably settles it."""
 
 
-def extend(context: ConsumerState, deliveries: Sequence[Delivery], seconds: float | timedelta) -> bool:
+def extend(state: ConsumerState, deliveries: Sequence[Delivery], seconds: float | timedelta) -> bool:
     """Set the visibility timeout of deliveries to ``seconds`` from now, in one statement.
 
     Inside a caller's transaction a second connection does it, except with ``eager``. Raises ``StaleDelivery`` with
@@ -34,26 +34,26 @@ def extend(context: ConsumerState, deliveries: Sequence[Delivery], seconds: floa
     todo = [d for d in deliveries if not d.status.settled_by]
 
     def work(cursor: CursorWrapper) -> set[Receipt]:
-        mine = Deliveries(context.holder, [d.status.receipt for d in todo])
+        mine = Deliveries(state.holder, [d.status.receipt for d in todo])
         if mine.extend(cursor, visible_ms) == len(todo):
             return set()
         return set(mine.receipts) - mine.in_flight_receipts(cursor, locking=True)
 
-    if todo and session.in_transaction(context.using) and not context.options.eager:
-        stale = _extend_outside(context, {d.status.receipt for d in todo}, visible_ms)
+    if todo and session.in_transaction(state.using) and not state.options.eager:
+        stale = _extend_outside(state, {d.status.receipt for d in todo}, visible_ms)
     else:
-        stale = session.run(context.using, work) if todo else set()
+        stale = session.run(state.using, work) if todo else set()
     for delivery in todo:
         if delivery.status.receipt not in stale:
-            delivery.status.expires = context.clock.now() + visible_ms
-    context.leave_quarantine([d for d in todo if d.status.receipt not in stale])
-    context.lose(stale)
+            delivery.status.expires = state.clock.now() + visible_ms
+    state.leave_quarantine([d for d in todo if d.status.receipt not in stale])
+    state.lose(stale)
     if gone := [d for d in deliveries if d.status.settled_by or d.status.receipt in stale]:
         raise StaleDelivery(gone, "extend")
     return True
 
 
-def _extend_outside(context: ConsumerState, left: set[Receipt], visible_ms: int) -> set[Receipt]:
+def _extend_outside(state: ConsumerState, left: set[Receipt], visible_ms: int) -> set[Receipt]:
     """Extend deliveries on a second connection. Return the receipts that are stale or stay locked.
 
     A lock in the caller's transaction would prevent the lease's renewal, and a takeover, while the handler runs.
@@ -62,32 +62,32 @@ def _extend_outside(context: ConsumerState, left: set[Receipt], visible_ms: int)
     deadline = time.monotonic() + LOCKED_WAIT
 
     def work(cursor: CursorWrapper) -> tuple[set[Receipt], set[Receipt]]:
-        free = Deliveries(context.holder, left).lock_unlocked(cursor)
+        free = Deliveries(state.holder, left).lock_unlocked(cursor)
         free.extend(cursor, visible_ms)
         extended = set(free.receipts)
-        return extended, Deliveries(context.holder, left - extended).in_flight_receipts(cursor, locking=False)
+        return extended, Deliveries(state.holder, left - extended).in_flight_receipts(cursor, locking=False)
 
-    with second_connection(context.using) as second:
+    with second_connection(state.using) as second:
         while True:
             extended, locked = session.run(second, work)
             stale |= left - extended - locked
             left = locked
-            there = session.run(context.using, Deliveries(context.holder, left).states) if left else {}
+            there = session.run(state.using, Deliveries(state.holder, left).states) if left else {}
             settled_here = {r for r, (acked, in_flight, _) in there.items() if acked or not in_flight}
             if left <= settled_here or time.monotonic() > deadline:
                 return stale | left
             time.sleep(0.02)
 
 
-def extend_unlocked(context: ConsumerState, deliveries: Sequence[Delivery], visible_ms: int) -> None:
+def extend_unlocked(state: ConsumerState, deliveries: Sequence[Delivery], visible_ms: int) -> None:
     """Extend the deliveries that no other transaction has locked. Never wait: leases must be renewed."""
 
     def work(cursor: CursorWrapper) -> list[Receipt]:
-        free = Deliveries(context.holder, [d.status.receipt for d in deliveries]).lock_unlocked(cursor)
+        free = Deliveries(state.holder, [d.status.receipt for d in deliveries]).lock_unlocked(cursor)
         free.extend(cursor, visible_ms)
         return free.receipts
 
-    extended = session.run(context.using, work)
+    extended = session.run(state.using, work)
     for delivery in deliveries:
         if delivery.status.receipt in extended:
-            delivery.status.expires = context.clock.now() + visible_ms
+            delivery.status.expires = state.clock.now() + visible_ms

@@ -39,7 +39,7 @@ def reply(delivery: Delivery, payload: Any, kind: str, headers: Mapping[str, Any
     content = encode(
         payload, kind, headers, conf.get("MAX_PAYLOAD_BYTES", delivery.original_topic or delivery.topic)
     )
-    using = delivery.status.acknowledger.context.using
+    using = delivery.status.acknowledger.state.using
 
     def work(cursor: CursorWrapper) -> bool:
         if not replies.lock_open(cursor, box):

@@ -31,8 +31,8 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
         # A repeated ack succeeds, so the block would commit its effects a second time.
         raise StaleDelivery(ended, "atomic")
     acknowledger = deliveries[0].status.acknowledger
-    context = acknowledger.context
-    using, acked = context.using, False
+    state = acknowledger.state
+    using, acked = state.using, False
     try:
         with session.closes_half_ended(using), transaction.atomic(using=using):
             # Registered before the hooks of the block: if one of those raises, the consumer state is still updated.
@@ -49,8 +49,8 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
                 raise StaleDelivery(overdue, "ack")
             acknowledger.ack_all(deliveries)
             acked = True
-            if context.options.eager or not calls_hooks:
-                context.note_after_commit(deliveries, acknowledger.note_ack)
+            if state.options.eager or not calls_hooks:
+                state.note_after_commit(deliveries, acknowledger.note_ack)
     except StaleDelivery:
         acknowledger.reconcile_acks(deliveries)
         raise

@@ -155,7 +155,7 @@ def test_attempts_that_are_not_counted_stay_known_when_the_partition_is_read_aga
 
     def read_again_and_tick(engine: Subscriber) -> None:
         nonlocal loaded
-        loaded += bool(calls) and bool(engine.context.partitions)
+        loaded += bool(calls) and bool(engine.state.partitions)
         engine.membership.reload()
         tick(engine)
 

@@ -279,14 +279,12 @@ def test_a_claim_under_the_new_life_gets_nothing_before_all_is_removed(done: lis
     """The claim gets nothing even if the worker knows the new registration generation and has a lease."""
     publish_many(TOPIC, [OutgoingMessage(20, key="k0")])
     with Subscription(TOPIC, GROUP) as worker:
-        wait_until(
-            lambda: (worker.poll(), "k0" in engine_of(worker).context.partitions)[1], "it owns the key"
-        )
+        wait_until(lambda: (worker.poll(), "k0" in engine_of(worker).state.partitions)[1], "it owns the key")
         half_done(forced_reset)
         found = offsets.registration("default", GROUP, TOPIC)
         assert found is not None
-        context = engine_of(worker).context
-        context.registration_generation, me = found.generation, context.holder
+        state = engine_of(worker).state
+        state.registration_generation, me = found.generation, state.holder
         PartitionLease.objects.create(
             consumer_group=GROUP, topic=TOPIC, partition_key="k0", leased_by=me.name, holder=me.incarnation,
             leased_at=0, lease_renewed_at=FAR,
@@ -308,7 +306,7 @@ def test_what_a_worker_read_while_it_was_removed_is_forgotten(done: list[int]) -
         for n in range(5)
     )  # fmt: skip
     with Subscription(TOPIC, GROUP) as worker:
-        known = engine_of(worker).context.partitions
+        known = engine_of(worker).state.partitions
         wait_until(lambda: (worker.poll(), len(known) == 5)[1], "it has read all partitions")
         removing.finish("default", TOPIC, GROUP)
         assert sorted(d.payload for d in consume(worker, 20)) == list(range(20))

@@ -116,9 +116,9 @@ def test_a_running_worker_finds_out(strict: bool) -> None:
 
 def knows(subscription: Subscription) -> bool:
     engine_of(subscription).tick()
-    context = engine_of(subscription).context
-    return bool(context.stale_waiting) or any(
-        due == 1 for p in context.partitions.values() for due, _ in p.waiting
+    state = engine_of(subscription).state
+    return bool(state.stale_waiting) or any(
+        due == 1 for p in state.partitions.values() for due, _ in p.waiting
     )
 
 

@@ -221,7 +221,7 @@ def test_partitions_without_work_are_given_up_and_found_again(stack: ExitStack) 
 
     def given_up() -> bool:
         for member in group.members.values():
-            for partition in engine_of(member).context.partitions.values():
+            for partition in engine_of(member).state.partitions.values():
                 partition.idle_since = -math.inf
         return group.round() == [] and not PartitionLease.objects.exists()
 

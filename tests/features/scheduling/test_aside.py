@@ -179,8 +179,7 @@ def test_a_commit_that_was_not_heard_of_sets_aside_once(verb: str, monkeypatch: 
         def answer() -> bool:
             return delivery.nack(delay=HOURS, error="x") if verb == "nack" else delivery.postpone(HOURS)
 
-        context = delivery.status.acknowledger.context
-        monkeypatch.setattr(context, "note_settled", lambda *a, **k: None)
+        monkeypatch.setattr(delivery.status.acknowledger.state, "note_settled", lambda *a, **k: None)
         assert answer()
         if verb == "nack":
             assert answer()

@@ -362,6 +362,6 @@ def finish(subscription: Subscription, count: int) -> int:
     """Acknowledge the deliveries in flight and new ones, until ``count`` are done."""
     done = 0
     while done < count:
-        for delivery in [*engine_of(subscription).context.in_flight.values(), *subscription.poll()]:
+        for delivery in [*engine_of(subscription).state.in_flight.values(), *subscription.poll()]:
             done += delivery.status.settled_by == "" and delivery.ack()
     return done

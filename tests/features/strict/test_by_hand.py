@@ -161,7 +161,7 @@ def test_a_late_ack_of_a_message_that_is_delivered_again(subscription: Subscript
     getattr(bad, put_back)()
     (again,) = wait_until(subscription.poll, "it is delivered again")
     engine = engine_of(subscription)
-    with engine.context.lock, pytest.raises(StaleDelivery):
+    with engine.state.lock, pytest.raises(StaleDelivery):
         engine.claimer.claim(1, 1, acks=[bad])
     assert consume_rest(subscription) == []
     again.ack()
@@ -174,12 +174,12 @@ def test_an_ack_whose_claim_cannot_read(subscription: Subscription) -> None:
     good.ack()
     finish(subscription, "good", 1)
     engine = engine_of(subscription)
-    engine.context.needs_log_read["bad"] = None
+    engine.state.needs_log_read["bad"] = None
 
     def fail(*arguments: Any) -> None:
         raise OperationalError(1317, "interrupted")
 
-    with engine.context.lock, connection.execute_wrapper(fail), pytest.raises(OperationalError):
+    with engine.state.lock, connection.execute_wrapper(fail), pytest.raises(OperationalError):
         engine.claimer.claim(1, 1, acks=[bad])
     assert consume_rest(subscription) == []
     bad.ack()

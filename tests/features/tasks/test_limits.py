@@ -103,15 +103,15 @@ def test_a_job_that_a_dead_worker_may_still_run_holds_its_permit() -> None:
     jobs.notes_alone.enqueue("x"), jobs.notes_alone.enqueue("y")
     with Subscription("tasks.default", "tasks", batch_size=50) as first:
         (one,) = gather(first.poll, 1, "the first job")
-        engine_of(first).context.quarantine(one.status.receipt, False, 0)
-        engine_of(first).context.remove_in_flight(one.status.receipt)
-        engine_of(first).context.mark_ready(engine_of(first).context.partitions[one.status.receipt.partition])
+        engine_of(first).state.quarantine(one.status.receipt, False, 0)
+        engine_of(first).state.remove_in_flight(one.status.receipt)
+        engine_of(first).state.mark_ready(engine_of(first).state.partitions[one.status.receipt.partition])
         assert engine_of(first).claimer.claim(50, 50) == []
 
 
 def later(subscription: Subscription, seconds: float) -> None:
     """Let the subscriber's estimate of the database's time be ahead."""
-    clock = engine_of(subscription).context.clock
+    clock = engine_of(subscription).state.clock
     clock.set(clock.now() + int(seconds * 1000))
 
 
@@ -156,7 +156,7 @@ def test_a_takeover_of_keys_of_a_rate_costs_no_statement_for_each() -> None:
         with Subscription("tasks.default", "tasks") as subscription:
             with counted() as cost:
                 (delivery,) = subscription.poll(1)
-            assert len(engine_of(subscription).context.partitions) == customers
+            assert len(engine_of(subscription).state.partitions) == customers
             delivery.ack()
         return cost.count
 

@@ -26,7 +26,7 @@ def test_what_is_not_due_yet_leaves_its_place_to_nobody() -> None:
         publish("orders", 2, key="k")
         publish("orders", 3, key="k")
         engine = engine_of(subscription)
-        with engine.context.lock:
+        with engine.state.lock:
             engine.tailer.tick()
             DeliveryState.objects.filter(message_offset=first).update(
                 invisible_until=F("invisible_until") + 60_000

@@ -235,7 +235,7 @@ def test_what_waits_in_a_lot_of_a_group_that_was_unsubscribed(monkeypatch: pytes
     def leave(message: Message) -> None:
         if first == [message.payload]:
             unsubscribe("t", "g")
-            (engine,) = (one for one in runner._handlers if one.context.topic == "t")
+            (engine,) = (one for one in runner._handlers if one.state.topic == "t")
             wait_until(lambda: engine not in runner._joined, "the worker notices it")
             pool.SLOW = 0.0
             runner._pool.wake()

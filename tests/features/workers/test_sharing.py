@@ -115,7 +115,7 @@ def test_what_cannot_be_claimed_keeps_no_thread(
     tried = threading.Event()
 
     def claim_unless_locked(claimer: Claimer, *arguments: int, **others: Any) -> Any:
-        if claimer.context.topic != "locked":
+        if claimer.state.topic != "locked":
             return claim(claimer, *arguments, **others)
         tried.set()
         return []
@@ -138,8 +138,8 @@ def test_a_claim_that_got_nothing_is_not_repeated_at_once(monkeypatch: pytest.Mo
     tried: list[str] = []
 
     def claim_unless_locked(claimer: Claimer, *arguments: int, **others: Any) -> Any:
-        tried.append(claimer.context.topic)
-        return [] if claimer.context.topic == "locked" else claim(claimer, *arguments, **others)
+        tried.append(claimer.state.topic)
+        return [] if claimer.state.topic == "locked" else claim(claimer, *arguments, **others)
 
     monkeypatch.setattr(Claimer, "claim", claim_unless_locked)
     monkeypatch.setattr("django_mqueue.workers.sharing.EMPTY_CLAIM_PAUSE", PATIENCE)
@@ -190,8 +190,8 @@ def test_threads_that_a_claim_does_not_use_are_claimed_for_in_the_same_round(
     idle: list[int] = []
 
     def claim(engine: Subscriber, *arguments: int) -> Any:
-        got = [] if engine.context.topic == "locked" else engine_claim(engine, *arguments)
-        claimed[engine.context.topic] = claimed.get(engine.context.topic, 0) + len(got)
+        got = [] if engine.state.topic == "locked" else engine_claim(engine, *arguments)
+        claimed[engine.state.topic] = claimed.get(engine.state.topic, 0) + len(got)
         return got
 
     def claim_all(starter: CallStarter) -> int:
@@ -269,7 +269,7 @@ def test_few_large_messages_are_claimed_ahead(fit: int, most: int, monkeypatch: 
     start = CallStarter._start
 
     def count(starter: CallStarter, calls: Any) -> None:
-        held.append(sum(len(subscriber.context.in_flight) for subscriber in starter.ready))
+        held.append(sum(len(subscriber.state.in_flight) for subscriber in starter.ready))
         start(starter, calls)
 
     monkeypatch.setattr(CallStarter, "_start", count)

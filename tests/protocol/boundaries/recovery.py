@@ -93,7 +93,7 @@ def _consume(member: Subscription, stage: Stage) -> None:
 
     def all_came() -> bool:
         found = member.poll()
-        if engine_of(member).context.resetting:
+        if engine_of(member).state.resetting:
             engine_of(member).membership.discover_now()  # The next discovery would be a minute away.
         for delivery in found:
             assert delivery.payload not in got, (

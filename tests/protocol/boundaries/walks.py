@@ -133,7 +133,7 @@ class Scene:
 
 
 def make_idle(engine: Subscriber) -> None:
-    for partition in engine.context.partitions.values():
+    for partition in engine.state.partitions.values():
         partition.idle_since = float("-inf")
 
 

@@ -132,7 +132,7 @@ def extended(topic: str) -> Seen:
 def extend(scene: Scene) -> Iterator[None]:
     found = scene.claimed(0, 1)
     yield
-    extending.extend(found[0].status.acknowledger.context, found, 3600)
+    extending.extend(found[0].status.acknowledger.state, found, 3600)
 
 
 @walk(

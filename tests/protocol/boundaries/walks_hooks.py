@@ -23,8 +23,8 @@ def hooked(scene: Scene) -> Delivery:
         then()
 
     (delivery,) = scene.claimed(0)
-    context = scene.engine.context
-    context.options = replace(context.options, after_failure=after_failure)
+    state = scene.engine.state
+    state.options = replace(state.options, after_failure=after_failure)
     delivery.status.then = then
     return delivery
 

@@ -129,7 +129,7 @@ def renewed(topic: str) -> Seen:
 def renew(scene: Scene) -> Iterator[None]:
     scene.claimed(0)
     scene.run_out()
-    scene.engine.context.check_leases = True
+    scene.engine.state.check_leases = True
     yield
     scene.engine.membership.tick()
 
@@ -140,10 +140,10 @@ def renew_what_was_stolen(scene: Scene) -> Iterator[None]:
     engine = scene.engine
     scene.run_out()
     engine_of(scene.subscriber(name="thief")).membership.discover_now()
-    engine.context.check_leases = True
+    engine.state.check_leases = True
     yield
     engine.membership.tick()
-    assert not engine.context.partitions
+    assert not engine.state.partitions
 
 
 @walk(

@@ -250,5 +250,5 @@ def test_a_discovery_of_an_idle_process_is_two_statements(partitions: int) -> No
 
 def rests(runner: Runner) -> bool:
     """Return whether the worker has no planned read: nothing is in work, and everything is settled."""
-    idle = runner._starter.is_idle and not any(engine.context.dirty for engine in runner._joined)
+    idle = runner._starter.is_idle and not any(engine.state.dirty for engine in runner._joined)
     return idle and runner._polling.due_in(ready=True) > 60

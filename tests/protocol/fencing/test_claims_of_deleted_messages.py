@@ -28,11 +28,11 @@ def test_it_leaves_no_state_behind() -> None:
 
         def claim() -> int:
             engine = engine_of(subscription)
-            partition = engine.context.partitions["k"]
+            partition = engine.state.partitions["k"]
             partition.fresh.append(
                 offset
             )  # the tail of the log reports it as new to an owner that has not read it yet
-            engine.context.mark_ready(partition)
+            engine.state.mark_ready(partition)
             return len(engine.claimer.claim(10, 10))
 
         with HeldTransaction(lambda: Collector("default", "orders").collect_page(0)) as collection:

@@ -56,7 +56,7 @@ def test_a_claim_that_meets_an_uncommitted_theft_does_not_wait_and_gets_nothing(
         thief.execute("UPDATE queue_partition_leases SET holder = 'thief', leased_by = 'thief'")
         assert Background(old.poll).start().result() == []
         thief.commit()
-        engine_of(old).context.mark_ready(engine_of(old).context.partitions["k"])
+        engine_of(old).state.mark_ready(engine_of(old).state.partitions["k"])
         assert old.poll() == []
     assert DeliveryState.objects.count() == 2
 

@@ -29,7 +29,7 @@ def claimed_ahead(subscription: Subscription) -> Delivery:
 
     def claim() -> list[Delivery]:
         engine.tick()
-        with engine.context.lock:
+        with engine.state.lock:
             return engine.claimer.claim(1, 0)
 
     claimed: list[Delivery] = wait_until(claim, "it is claimed")
@@ -97,8 +97,8 @@ def test_what_was_lost_is_not_started_after_a_lock_wait(changes: dict[str, Any])
 
         Completer({engine: handler}).settle_and_start({engine: Plan([[delivery]])}, claim, lambda lot: None)
         assert delivery.status.lost
-        assert not engine.context.in_flight
-        assert not engine.context.partitions["k"].in_flight
+        assert not engine.state.in_flight
+        assert not engine.state.partitions["k"].in_flight
     assert not DeliveryState.objects.get().handed
 
 
@@ -154,13 +154,13 @@ def test_a_dropped_partition_is_no_work() -> None:
     publish(TOPIC, 1, key="k")
     with Subscription(TOPIC, GROUP) as subscription:
         poll_until(subscription, 1)
-        context = engine_of(subscription).context
-        partition = context.partitions["k"]
+        state = engine_of(subscription).state
+        partition = state.partitions["k"]
         partition.more = partition.waiting_more = True
         partition.fresh.clear()
-        context.drop({"k"})
-        context.mark_ready(partition)
-        assert (dict(context.ready), dict(context.needs_log_read), dict(context.stale_waiting)) == (
+        state.drop({"k"})
+        state.mark_ready(partition)
+        assert (dict(state.ready), dict(state.needs_log_read), dict(state.stale_waiting)) == (
             {},
             {},
             {},

@@ -96,7 +96,7 @@ def test_a_lease_that_is_held_is_not_taken() -> None:
     publish(TOPIC, 1, key="k")
     with Subscription(TOPIC, GROUP) as owner, Subscription(TOPIC, GROUP) as other:
         (delivery,) = poll_until(owner, 1)
-        with engine_of(other).context.lock:
+        with engine_of(other).state.lock:
             assert engine_of(other).membership._acquire(["k"]) == 0
         assert delivery.ack()
 

@@ -15,14 +15,14 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 def test_only_the_younger_one_of_a_name_beats() -> None:
     with Subscription("t", "g", name="twin") as old, Subscription("t", "g", name="twin") as new:
-        assert heartbeats.beat("default", engine_of(new).context.holder)
-        assert not heartbeats.beat("default", engine_of(old).context.holder)
+        assert heartbeats.beat("default", engine_of(new).state.holder)
+        assert not heartbeats.beat("default", engine_of(old).state.holder)
 
 
 def test_a_heartbeat_does_not_wait_for_its_row() -> None:
     """Another transaction has locked it. The next heartbeat is written again."""
     with Subscription("t", "g", name="one") as subscription:
-        holder = engine_of(subscription).context.holder
+        holder = engine_of(subscription).state.holder
         rows = SubscriberHeartbeat.objects.filter(subscriber_name="one")
         rows.update(heartbeat_at=1)
         with HeldTransaction(lambda: list(rows.select_for_update())) as held:

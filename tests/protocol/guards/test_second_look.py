@@ -31,7 +31,7 @@ def test_what_memory_has_lost_is_found_by_the_watermark() -> None:
     publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in range(3)])
     with Subscription(TOPIC, GROUP) as subscription:
         assert consume_first(subscription) == 0
-        engine_of(subscription).context.partitions["k"].fresh.clear()
+        engine_of(subscription).state.partitions["k"].fresh.clear()
         assert sorted(delivery.payload for delivery in consume(subscription, 2)) == [1, 2]
 
 

@@ -51,7 +51,7 @@ def test_who_leaves_moves_the_watermarks_that_waited_for_an_open_transaction() -
         with HeldTransaction(lambda: publish(TOPIC, "open", key="k")):
             done = publish(TOPIC, "done", key="k").offset
             consume(subscription, 1)
-            memory = engine_of(subscription).context
+            memory = engine_of(subscription).state
             wait_until(
                 lambda: subscription.poll() == [] and memory.unsettled and not memory.dirty,
                 "the watermark waits",

@@ -59,7 +59,7 @@ def loop(*doors: threading.Event, threads: int = 4) -> Iterator[Runner]:
 
 
 def engine_of(runner: Runner, group: str) -> Subscriber:
-    return next(one for one in runner._handlers if one.context.group == group)
+    return next(one for one in runner._handlers if one.state.group == group)
 
 
 def quarantine(topic: str, group: str) -> None:
@@ -242,8 +242,8 @@ def test_suspects_of_a_paused_group_stop_no_other_group(monkeypatch: pytest.Monk
             first = engine_of(runner, "A")
             wait_until(lambda: first.has_quarantined, "A's suspect waits")
             pause("ta", "A")
-            wait_until(lambda: first.context.paused, "A is paused")
-            assert first.context.quarantined
+            wait_until(lambda: first.state.paused, "A is paused")
+            assert first.state.quarantined
             publish_many("tb", range(20))
             wait_until(lambda: len(slow.messages) == 21, "the other group continues")
             assert not a.messages

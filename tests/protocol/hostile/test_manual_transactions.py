@@ -141,7 +141,7 @@ def test_polls_look_for_answers_only_after_such_a_transaction() -> None:
     with Subscription(TOPIC, GROUP) as subscription:
         (first,) = poll_until(subscription, 1)
         first.ack()
-        assert not engine_of(subscription).context.unconfirmed
+        assert not engine_of(subscription).state.unconfirmed
 
 
 def test_an_answer_after_a_raw_begin_commits() -> None:

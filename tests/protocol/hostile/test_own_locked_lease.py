@@ -35,7 +35,7 @@ def test_other_deliveries_of_the_partition_stay_with_their_handlers() -> None:
             PartitionLease.objects.update(lease_renewed_at=0)
             with HeldTransaction(first.ack) as held:
                 assert consume_rest(subscription) == []
-                assert list(engine_of(subscription).context.partitions) == ["k"]
+                assert list(engine_of(subscription).state.partitions) == ["k"]
                 assert PartitionLease.objects.get().lease_renewed_at == 0, "it was locked"
                 held.commit()
             assert consume_rest(subscription) == []

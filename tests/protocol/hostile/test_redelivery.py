@@ -52,7 +52,7 @@ def test_nothing_grows_in_memory_behind_a_message_that_waits_for_long() -> None:
             publish(TOPIC, n, key="k")
             consume(subscription, 1)
             subscription.poll()
-        assert len(engine_of(subscription).context.timers) <= 2
+        assert len(engine_of(subscription).state.timers) <= 2
 
 
 BROKEN: dict[str, tuple[str, bytes | str]] = {

@@ -74,7 +74,7 @@ def test_all_that_a_worker_does_beside_an_open_transaction_with_messages_in_ever
                 late.ack(late.poll(1000))
                 membership = engine_of(late).membership
                 membership._renew()
-                membership._give_up(list(late._subscriber.context.partitions))  # type: ignore[union-attr]
+                membership._give_up(list(late._subscriber.state.partitions))  # type: ignore[union-attr]
             unsubscribe(TOPIC, "h")
             settle(subscription)
             collect(TOPIC)
@@ -95,7 +95,7 @@ def test_a_lease_beside_one_whose_delivery_is_acked_in_an_open_transaction() -> 
         old.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         membership = engine_of(subscription).membership
         membership._give_up(["A"])
-        membership.context.drop(["A"])
+        membership.state.drop(["A"])
         publish(TOPIC, 2, key="B")
         (delivery,) = wait_until(subscription.poll, "the next one of B")
         with HeldTransaction(delivery.ack):

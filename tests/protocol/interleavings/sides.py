@@ -38,7 +38,7 @@ def waits(first: Stopped[Any], work: Callable[[], Result]) -> Result:
 def move(subscription: Subscription) -> None:
     """Move the watermarks now. Hold the lock of the consumer state, as a worker does."""
     engine = engine_of(subscription)
-    with engine.context.lock:
+    with engine.state.lock:
         engine.watermarks.tick(force=True)
 
 
@@ -50,9 +50,9 @@ def collect_page(topic: str) -> bool:
 def give_up(subscription: Subscription, partition: str) -> None:
     """Give up the lease of a partition, as a worker does when the partition has had no messages for long."""
     engine = engine_of(subscription)
-    with engine.context.lock:
+    with engine.state.lock:
         engine.membership._give_up([partition])
-        engine.context.drop([partition])
+        engine.state.drop([partition])
 
 
 def delivered(worker: Subscription, count: int) -> list[Delivery]:

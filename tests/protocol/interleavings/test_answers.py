@@ -108,7 +108,7 @@ def test_a_redelivery_by_the_same_worker_does_not_wait_for_a_late_answer(verb: s
         with Stopped(lambda: VERBS[verb](delivery), COMMIT) as answer:
             assert ends(lambda: claim_suspect(a)) == []
             assert answer.go()
-        engine_of(a).context.quarantined["k"] = None
+        engine_of(a).state.quarantined["k"] = None
         assert claim_suspect(a) == []
         attempts, failures = AFTER[verb]
         assert state().failure_count == failures
@@ -230,7 +230,7 @@ def test_a_burial_does_not_wait_for_a_late_ack() -> None:
         with Stopped(delivery.ack, COMMIT) as ack:
             assert ends(lambda: claim_suspect(a)) == []
             assert ack.go()
-        engine_of(a).context.quarantined["k"] = None
+        engine_of(a).state.quarantined["k"] = None
         assert claim_suspect(a) == []
         assert outcome() == {"acked": True, "in_flight": False, "failures": 0, "letters": 0}
 

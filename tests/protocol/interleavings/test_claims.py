@@ -127,7 +127,7 @@ def test_a_claim_does_not_wait_for_a_theft_that_is_undone() -> None:
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
         expire()
-        thief = engine_of(b).context.holder
+        thief = engine_of(b).state.holder
         with HeldTransaction(lambda: leases.acquire("default", thief, ["k"], 600_000)) as theft:
             assert theft.result() == ["k"]
             assert ends(lambda: claim(a)) == []

@@ -65,7 +65,7 @@ def other(worker: Subscription) -> Iterator[Subscription]:
 
 def steal(thief: Subscription) -> None:
     """Give the partition to ``thief``, which may then dead-letter messages in flight there."""
-    holder = engine_of(thief).context.holder.incarnation
+    holder = engine_of(thief).state.holder.incarnation
     PartitionLease.objects.filter(partition_key="k").update(holder=holder)
 
 
@@ -124,7 +124,7 @@ class TestDeadLetterAndDeletion:
         B (a stale worker) rejects 1, waits for A, and is refused. There is no dead letter and no state.
         """
         DeliveryState.objects.update(delivery_token=1, acked=True, in_flight=False)
-        engine_of(worker).context.mark_dirty("k")
+        engine_of(worker).state.mark_dirty("k")
         move(worker)
         with Stopped(lambda: collect_page(TOPIC), COMMIT) as collection, pytest.raises(StaleDelivery):
             waits(collection, lambda: delivery.reject("stale"))

@@ -254,9 +254,9 @@ class TestDeletionAndClaim:
 
         def claim() -> int:
             engine = engine_of(worker)
-            partition = engine.context.partitions["k"]
+            partition = engine.state.partitions["k"]
             partition.fresh.append(offset)
-            engine.context.mark_ready(partition)
+            engine.state.mark_ready(partition)
             return len(engine.claimer.claim(10, 10))
 
         with Stopped(claim, step) as claiming:

@@ -70,7 +70,7 @@ class TestEmptiedPartitions:
         """
         finished(worker, 1)
         finished(worker, 2, key="other")
-        engine_of(worker).context.mark_dirty("k")
+        engine_of(worker).state.mark_dirty("k")
         with Stopped(lambda: move(worker), COMMIT) as watermarks:
             ends(lambda: collect_page(TOPIC))
             watermarks.go()
@@ -121,7 +121,7 @@ class TestEmptiedPartitions:
         of_k, of_other = in_log(TOPIC)
         engine = engine_of(worker)
         wait_until(lambda: engine.tailer.settle(TOPIC) >= of_other, "it is settled")
-        assert {"k", "other"} <= engine.context.dirty.keys()
+        assert {"k", "other"} <= engine.state.dirty.keys()
         move(worker)
         assert watermark(TOPIC, "g", "other") == of_other
         assert not engine.tailer.tails[TOPIC].reload_needed

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 def has(subscription: Subscription) -> list[str]:
     """Return the partitions that the subscriber has in memory."""
-    return sorted(engine_of(subscription).context.partitions)
+    return sorted(engine_of(subscription).state.partitions)
 
 
 def test_a_theft_does_not_wait_for_a_renewal_and_takes_nothing() -> None:
@@ -34,7 +34,7 @@ def test_a_theft_does_not_wait_for_a_renewal_and_takes_nothing() -> None:
     publish(TOPIC, 1, key="k")
     with worker("a") as a, worker("b") as b:
         expire()
-        me = engine_of(a).context.holder
+        me = engine_of(a).state.holder
         with HeldTransaction(lambda: leases.renew("default", me)) as renewal:
             assert ends(lambda: acquire(b)) == 0
             assert renewal.commit() == 1
@@ -118,7 +118,7 @@ def heir() -> Iterator[Subscription]:
     subscribe(TOPIC, GROUP)
     subscription = Subscription(TOPIC, GROUP, name="a")
     engine = Subscriber(TOPIC, GROUP, "a", subscription._options, Tailer("default"), polled_by_caller=True)
-    engine.context.tail = engine.tailer.join(TOPIC, engine)
+    engine.state.tail = engine.tailer.join(TOPIC, engine)
     subscription._subscriber, subscription._scheduler = (
         engine,
         ClaimScheduler([engine], Quarantine(quiet_for=0)),
@@ -133,7 +133,7 @@ def announce(subscription: Subscription) -> None:
 
 def leave(subscription: Subscription) -> None:
     engine = engine_of(subscription)
-    with engine.context.lock:
+    with engine.state.lock:
         engine.membership.stop()
 
 

@@ -50,7 +50,7 @@ def test_two_take_a_new_partition_and_the_first_dies() -> None:
     subscribe(TOPIC, GROUP)
     with worker("a") as a, worker("b") as b:
         publish(TOPIC, 1, key="k")
-        me = engine_of(a).context.holder
+        me = engine_of(a).state.holder
         with (
             HeldTransaction(lambda: leases.acquire("default", me, ["k"], 600_000)) as first,
             Background(lambda: acquire(b)) as second,

@@ -234,7 +234,7 @@ class TestSubscribedAgainUnderRunningWorkers:
         engine = engine_of(worker)
 
         def take() -> None:
-            with engine.context.lock:
+            with engine.state.lock:
                 engine.membership._acquire(["k"])
 
         with Stopped(lambda: unsubscribe(TOPIC, GROUP), step) as leaving:

@@ -63,7 +63,7 @@ def test_who_lost_it_can_do_nothing_and_another_goes_on(pair: tuple[Subscription
     publish(TOPIC, 2, key="k")
     assert claim(a) == []
     renew(a)
-    assert (owner(), list(engine_of(a).context.partitions)) == ("b", [])
+    assert (owner(), list(engine_of(a).state.partitions)) == ("b", [])
     assert again.ack()
     consume(b, 1)
     assert state_is_done()
@@ -195,10 +195,10 @@ def test_a_renewal_does_not_wait_for_a_release_and_lets_go_at_the_next(
     a, _ = pair
     with Stopped(released, COMMIT) as releasing_:
         ends(lambda: renew(a))
-        assert list(engine_of(a).context.partitions) == ["k"]
+        assert list(engine_of(a).state.partitions) == ["k"]
         assert releasing_.go() == FREE
     renew(a)
-    assert (owner(), list(engine_of(a).context.partitions)) == ("", [])
+    assert (owner(), list(engine_of(a).state.partitions)) == ("", [])
 
 
 def test_a_renewal_between_the_look_and_the_release_saves_nothing(
@@ -266,13 +266,13 @@ def test_the_end_of_its_holder_between_the_look_and_the_release(
 def test_a_release_of_what_a_page_has_shown_long_ago(pair: tuple[Subscription, Subscription]) -> None:
     """``holder`` names the incarnation that the page showed. A release leaves its successors and all other holders."""
     a, b = pair
-    shown = engine_of(a).context.holder.incarnation
+    shown = engine_of(a).state.holder.incarnation
     expire()
     assert acquire(b) == 1
     assert release(TOPIC, GROUP, partition="k", holder=shown) == Released((), (), ())
     assert release(TOPIC, GROUP, partition="k", subscriber="a") == Released((), (), ())
     assert owner() == "b"
-    new = engine_of(b).context.holder.incarnation
+    new = engine_of(b).state.holder.incarnation
     assert release(TOPIC, GROUP, subscriber="b", holder=new) == FREE
 
 

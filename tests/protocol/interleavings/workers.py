@@ -32,13 +32,13 @@ def worker(name: str, **options: Any) -> Iterator[Subscription]:
 def acquire(subscription: Subscription, *keys: str) -> int:
     """Lease partitions that are free or expired and load them into memory. Return their number."""
     engine = engine_of(subscription)
-    with engine.context.lock:
+    with engine.state.lock:
         return engine.membership._acquire(keys or ("k",))
 
 
 def renew(subscription: Subscription) -> None:
     engine = engine_of(subscription)
-    with engine.context.lock:
+    with engine.state.lock:
         engine.membership._renew()
 
 
@@ -54,13 +54,13 @@ def hear(subscription: Subscription) -> None:
 
 def claim(subscription: Subscription, most: int = 100, *, start_now: int = 100) -> list[Delivery]:
     engine = engine_of(subscription)
-    with engine.context.lock:
+    with engine.state.lock:
         return engine.claimer.claim(most, start_now)
 
 
 def claim_suspect(subscription: Subscription) -> list[Delivery]:
     engine = engine_of(subscription)
-    with engine.context.lock:
+    with engine.state.lock:
         return engine.claimer.claim_quarantined(alone=True)
 
 
@@ -69,9 +69,9 @@ def run_out(subscription: Subscription) -> None:
     engine = engine_of(subscription)
 
     def is_suspect() -> bool:
-        with engine.context.lock:
-            engine.context.quarantine_expired()
-            return not engine.context.in_flight
+        with engine.state.lock:
+            engine.state.quarantine_expired()
+            return not engine.state.in_flight
 
     wait_until(is_suspect, "its time runs out", every=0.005)
 

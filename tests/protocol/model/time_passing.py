@@ -58,7 +58,7 @@ def ten_seconds_pass(subscription: Subscription) -> None:
 
 def hours_pass_idly(subscription: Subscription) -> None:
     """Make partitions without work look idle for longer than two leases."""
-    for partition in engine_of(subscription).context.partitions.values():
+    for partition in engine_of(subscription).state.partitions.values():
         partition.idle_since = -math.inf
 
 
@@ -66,8 +66,8 @@ def delays_pass(topic: str, subscriptions: Collection[Subscription]) -> None:
     """Make every delayed message due. Workers read their parked retries again, to know the new time."""
     DeliveryState.objects.filter(topic=topic, acked=False, in_flight=False).update(invisible_until=0)
     for subscription in subscriptions:
-        context = engine_of(subscription).context
-        context.stale_waiting.update(dict.fromkeys(context.partitions))
+        state = engine_of(subscription).state
+        state.stale_waiting.update(dict.fromkeys(state.partitions))
 
 
 def visibility_passes(delivery: Delivery) -> None:

@@ -49,7 +49,7 @@ def test_two_of_a_strict_key_are_not_delivered_at_once() -> None:
         publish_many(TOPIC, [OutgoingMessage(1, key=key) for key in keys])
         engine = engine_of(subscription)
         engine.tailer.tick()
-        assert [len(engine.context.partitions[key].fresh) for key in keys] == [1, 1]
+        assert [len(engine.state.partitions[key].fresh) for key in keys] == [1, 1]
         before = in_log(TOPIC)
         earlier.set_back()
         publish_many(TOPIC, [OutgoingMessage(n, key="b") for n in (5, 6)])

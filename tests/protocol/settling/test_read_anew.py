@@ -105,7 +105,7 @@ def test_what_a_handler_has_in_hand_is_its_own_though_it_is_told_as_news_again()
         wait_until(lambda: mine.poll() or left.offset in told.heard, "it is told again")
         assert [mine.poll() for _ in range(3)] == [[], [], []]
         with Subscription(TOPIC, GROUP, "a") as other:
-            partitions = engine_of(mine).context.partitions
+            partitions = engine_of(mine).state.partitions
 
             def shared() -> bool:
                 assert [*mine.poll(), *other.poll()] == []
@@ -259,7 +259,7 @@ def test_reading_anew_outlasts_no_lease() -> None:
     for engine in engines:
         engine.start()
         engine.tick()
-        assert len(engine.context.partitions) == 450
+        assert len(engine.state.partitions) == 450
     alive: list[bool] = []
     with raw_connection() as other:
         time_passes(other)

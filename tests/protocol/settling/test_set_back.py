@@ -86,7 +86,7 @@ def test_a_watermark_that_is_remembered_is_not_written_over_an_earlier_one() -> 
         publish_many(TOPIC, five(20))
         settler = Settler("default", TOPIC)  # Another worker that has already settled this.
         wait_until(lambda: settler.advance() >= in_log(TOPIC)[-1], "it is settled")
-        engine.context.mark_dirty("k")
+        engine.state.mark_dirty("k")
         settle(subscription)
         assert watermark(TOPIC, GROUP, "k") == earlier.newest
         collect(TOPIC)
@@ -110,7 +110,7 @@ def test_a_watermark_goes_by_what_is_settled_now() -> None:
         earlier.set_back()
         with HeldTransaction(lambda: publish(TOPIC, 20, key="k")) as late:
             engine = engine_of(subscription)
-            engine.context.mark_dirty("k")
+            engine.state.mark_dirty("k")
             engine.watermarks.tick(force=True)
             late.commit()
         assert watermark(TOPIC, GROUP, "k") == earlier.newest
@@ -128,7 +128,7 @@ def test_an_idle_worker_hears_of_it_by_its_topic_s_row() -> None:
         publish_many(TOPIC, five(5))
         consume(subscription, 5)
         settle(subscription)
-        assert not engine_of(subscription).context.dirty
+        assert not engine_of(subscription).state.dirty
         earlier.set_back()
         publish_many(TOPIC, five(20))
         assert payloads(consume(subscription, 5)) == [20, 21, 22, 23, 24]
@@ -259,10 +259,10 @@ def test_an_offset_that_is_another_partition_s_now_is_its_owner_s() -> None:
         assert in_log(TOPIC)[1] == first.offset
         with pytest.raises(StaleDelivery):
             first.ack()
-        context = engine_of(subscription).context
+        state = engine_of(subscription).state
         got = engine_of(subscription).claimer.claim(10, 10)
         assert got == []
-        assert not context.in_flight
+        assert not state.in_flight
         assert not DeliveryState.objects.filter(partition_key="another's").exists()
         with override_settings(MQUEUE=QUICK), Subscription(TOPIC, GROUP) as other:
             got = consume(other, 5)

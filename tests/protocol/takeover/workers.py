@@ -102,12 +102,12 @@ class Loop:
     @property
     def partitions(self) -> list[str]:
         """Return the partitions that the worker has in memory."""
-        return sorted(self.engine.context.partitions)
+        return sorted(self.engine.state.partitions)
 
     def lock(self) -> str:
         """Return the lock that the worker's heartbeat names."""
         return str(
-            SubscriberHeartbeat.objects.get(subscriber_name=self.engine.context.holder.name).session_lock
+            SubscriberHeartbeat.objects.get(subscriber_name=self.engine.state.holder.name).session_lock
         )
 
     def cut(self) -> None:
@@ -121,7 +121,7 @@ class Loop:
 
 
 def look(engine: Subscriber) -> None:
-    with engine.context.lock:
+    with engine.state.lock:
         engine.membership.discover_now()
 
 

@@ -126,13 +126,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "delivery state is kept until the watermark covers it",
         "finished messages are delivered again by the next owner or after the next read",
         "protocol/watermarks.py",
-        "        advance = session.run(context.using, work)\n",
-        "        session.run_statement(context.using, lambda cursor: cursor.execute(\n"
+        "        advance = session.run(state.using, work)\n",
+        "        session.run_statement(state.using, lambda cursor: cursor.execute(\n"
         '            "DELETE FROM queue_delivery_state WHERE consumer_group = %s AND topic = %s AND acked = 1"\n'
         '            " AND message_offset <= %s",\n'
-        "            [context.group, context.topic, settled],\n"
+        "            [state.group, state.topic, settled],\n"
         "        ))\n"
-        "        advance = session.run(context.using, work)\n",
+        "        advance = session.run(state.using, work)\n",
         "protocol/guards/test_watermark.py::test_what_is_done_behind_an_open_message_stays_done",
     ),
     mutation(
@@ -140,7 +140,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a former owner writes positions of an earlier registration generation, and messages of the new"
         " generation are lost",
         "protocol/watermarks.py",
-        "mine = leases.lock_owned(cursor, context.holder, context.registration_generation, names)",
+        "mine = leases.lock_owned(cursor, state.holder, state.registration_generation, names)",
         "mine = leases.LockedLeases(set(names), set())",
         f"{_LIVES}::test_before_it_has_noticed_a_worker_of_an_earlier_life_can_do_nothing",
     ),
@@ -148,8 +148,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a watermark moves in one transaction",
         "another worker takes the lease, or the group unsubscribes, between the check and the update",
         "protocol/watermarks.py",
-        "advance = session.run(context.using, work)",
-        "advance = session.run_statement(context.using, work)",
+        "advance = session.run(state.using, work)",
+        "advance = session.run_statement(state.using, work)",
         "protocol/guards/test_held_locks.py::test_a_moving_watermark_holds_its_lease",
     ),
     mutation(
@@ -171,8 +171,8 @@ MUTATIONS: tuple[Mutation, ...] = (
             ),
             Edit(
                 "protocol/membership.py",
-                "self.context.drop([name for name in names if name in self.context.partitions])",
-                "self.context.drop([])",
+                "self.state.drop([name for name in names if name in self.state.partitions])",
+                "self.state.drop([])",
             ),
         ),
         ("protocol/guards/test_lives.py::test_a_partition_that_comes_back_in_a_new_life_is_read_anew",),
@@ -197,8 +197,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "one transaction stores a dead letter and finishes its delivery",
         "if the worker dies between them, the message is done but in no dead-letter topic",
         "protocol/acknowledging/acknowledger.py",
-        "session.run(self.context.using, work) if todo else set()",
-        "session.run_statement(self.context.using, work) if todo else set()",
+        "session.run(self.state.using, work) if todo else set()",
+        "session.run_statement(self.state.using, work) if todo else set()",
         "protocol/guards/test_held_locks.py::test_a_dead_letter_and_being_done_are_committed_together",
     ),
     mutation(

@@ -121,7 +121,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a new message ends the pause of its handler",
         "a message that arrives just after the last one was settled waits",
         "workers/sharing.py",
-        " or subscriber.context.tail > tail",
+        " or subscriber.state.tail > tail",
         "",
         f"{_SHARING}::test_a_new_message_ends_the_rest",
     ),

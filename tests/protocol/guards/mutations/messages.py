@@ -340,8 +340,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "protocol/subscriber.py",
-                "if target and target != context.group:",
-                "if target and not context.group:",
+                "if target and target != state.group:",
+                "if target and not state.group:",
             ),
             _CLAIMS_OTHERS,
         ),

@@ -129,8 +129,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "in strict order, a waiting message is not delivered before unread messages",
         "a message sent to the front overtakes earlier messages of its key",
         "protocol/choosing.py",
-        "if strict and (name in context.stale_waiting or name in context.needs_log_read):",
-        "if strict and name in context.stale_waiting:",
+        "if strict and (name in state.stale_waiting or name in state.needs_log_read):",
+        "if strict and name in state.stale_waiting:",
         f"{_INSPECT}/test_to_front.py::test_in_strict_order_what_was_not_read_yet_comes_first",
     ),
     mutation(

@@ -151,7 +151,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "strict order parks no retries",
         "the key continues while one of its messages waits for hours",
         "protocol/acknowledging/acknowledger.py",
-        "not (context.options.strict or kept)",
+        "not (state.options.strict or kept)",
         "not kept",
         f"{_ASIDE}::test_strict_order_is_kept_by_staying_in_place",
     ),

@@ -72,8 +72,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "protocol/watermarks.py",
-                "settled = self.tailer.shared_settled(context.topic)",
-                "settled = context.tail",
+                "settled = self.tailer.shared_settled(state.topic)",
+                "settled = state.tail",
             ),
             Edit("protocol/watermarks.py", "        settled = min(settled, found.settled)\n", ""),
         ),

@@ -183,7 +183,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         " an error",
         "protocol/subscriber.py",
         "for d in self.deliveries() if d.status.alone",
-        "for d in self.context.in_flight.values() if d.status.alone",
+        "for d in self.state.in_flight.values() if d.status.alone",
         f"{_ACKS}::test_an_ack_while_the_loop_asks_who_runs_alone",
     ),
     mutation(
@@ -191,8 +191,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "an atomic handler's ack in another thread changes the state meanwhile, and the worker exits with an"
         " error",
         "protocol/subscriber.py",
-        "with context.lock:\n            if self.backing_off:",
-        "if context:\n            if self.backing_off:",
+        "with state.lock:\n            if self.backing_off:",
+        "if state:\n            if self.backing_off:",
         f"{_ACKS}::test_an_ack_while_the_loop_winds_up_and_forgets_what_it_has_lost",
     ),
     mutation(
