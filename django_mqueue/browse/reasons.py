@@ -16,7 +16,7 @@ from ..policy.outcomes import BEFORE_START, HELD_UNTIL
 from ..stats.texts import age, duration
 from ..store.queries.one_message import Ahead
 from .obstacles import ROWS, Facts
-from .timeline import GroupView, MessageTimeline
+from .timeline import GroupState, MessageTimeline
 
 RESUME, START_WORKER, RELEASE, REDRIVE, RESET, SUBSCRIBE, UNHOLD, HURRY, LOOK_AT_FIRST = (
     "resume", "start_worker", "release", "redrive", "reset", "subscribe", "unhold", "hurry", "look_at_first",
@@ -26,13 +26,13 @@ LONG = timedelta(minutes=1)
 """A delivery in flight for longer than this may hang."""
 
 
-def is_held(state: GroupView) -> bool:
-    return state.view.is_held or (state.parked_retry is not None and state.parked_retry.is_held)
+def is_held(state: GroupState) -> bool:
+    return state.message.is_held or (state.parked_retry is not None and state.parked_retry.is_held)
 
 
-def is_at_the_front(view: Inspected) -> bool:
+def is_at_the_front(message: Inspected) -> bool:
     """Return whether the message was sent to the front of its key: its due time is then almost 0."""
-    return is_front_time(view.invisible_until)
+    return is_front_time(message.invisible_until)
 
 
 def is_front_time(when: datetime | None) -> bool:
@@ -43,25 +43,25 @@ class Reasons:
     """The reasons why a message is open for a group."""
 
     def __init__(
-        self, found: MessageTimeline, state: GroupView, facts: Facts | None, strict: bool | None
+        self, found: MessageTimeline, state: GroupState, facts: Facts | None, strict: bool | None
     ) -> None:
-        self.found, self.state, self.view, self.strict = found, state, state.view, strict
+        self.found, self.state, self.message, self.strict = found, state, state.message, strict
         self.facts = facts
 
     def all(self) -> tuple[list[str], str | None, int | None]:
         """Return the sentences, the remedy, and for ``LOOK_AT_FIRST`` the offset of the message to finish first."""
-        facts, view = self.facts, self.view
+        facts, message = self.facts, self.message
         if not self.state.is_for:
             return [], None, None
-        if view.status == DEAD:
+        if message.status == DEAD:
             return [], REDRIVE, None
-        if view.status == DONE and self.state.parked_retry is None:
-            return [], RESET if view.outcome == BEFORE_START else None, None
+        if message.status == DONE and self.state.parked_retry is None:
+            return [], RESET if message.outcome == BEFORE_START else None, None
         if facts is None:
             return [], None, None
         if stopped := self._stopped(facts):
             return stopped
-        if view.status == IN_FLIGHT:
+        if message.status == IN_FLIGHT:
             return self._in_flight(facts)
         if is_held(self.state):
             return [], UNHOLD, None
@@ -73,8 +73,8 @@ class Reasons:
         return self._not_delivered(facts)
 
     def _waits(self, facts: Facts) -> bool:
-        until = self.view.invisible_until
-        return self.view.status == WAITING and until is not None and until > facts.now
+        until = self.message.invisible_until
+        return self.message.status == WAITING and until is not None and until > facts.now
 
     def _stopped(self, facts: Facts) -> tuple[list[str], str | None, int | None] | None:
         """Return the reason why the group gets no messages at all, if there is one."""
@@ -91,7 +91,7 @@ class Reasons:
         return None
 
     def _in_flight(self, facts: Facts) -> tuple[list[str], str | None, int | None]:
-        values = {"subscriber": self.view.delivered_to, "owner": facts.owner}
+        values = {"subscriber": self.message.delivered_to, "owner": facts.owner}
         if facts.is_orphan:
             text = _("%(subscriber)s no longer holds the lease of the partition, and cannot finish it.")
             next_ = (
@@ -109,7 +109,7 @@ class Reasons:
             sentences.append(_("It is in quarantine and runs alone, because a worker may have died of it."))
         if facts.is_expired:
             sentences += self._lease(facts)
-        at = self.view.delivered_at
+        at = self.message.delivered_at
         if at is None or facts.now - at <= LONG:
             return sentences, None, None
         sentences.append(

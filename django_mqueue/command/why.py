@@ -142,15 +142,15 @@ def _explanations(
     of_itself = explaining.of_message(found, now, workers, shown_as)
     yield of_itself, {"status": found.message.status, "outcome": None}
     facts, wanted = obstacles.facts(alias, found), options["group"]
-    for view in found.group_views:
-        if wanted in (None, view.group):
-            strict = _is_strict(found.stored_in, view.group)
+    for state in found.group_states:
+        if wanted in (None, state.group):
+            strict = _is_strict(found.stored_in, state.group)
             explanation = explaining.explain(
-                found, view, facts.get(view.group), strict=strict, shown=shown_as
+                found, state, facts.get(state.group), strict=strict, shown=shown_as
             )
-            yield explanation, {"status": view.view.status, "outcome": view.view.outcome}
+            yield explanation, {"status": state.message.status, "outcome": state.message.outcome}
     is_log = found.message.status is None and not found.stored_in.endswith(REPLIES_SUFFIX)
-    if is_log and wanted is not None and wanted not in {view.group for view in found.group_views}:
+    if is_log and wanted is not None and wanted not in {state.group for state in found.group_states}:
         text = f"The group is not registered for topic {found.stored_in!r}: it receives nothing."
         yield Explanation(wanted, (text,), (), reasons.SUBSCRIBE), {"status": None, "outcome": None}
 
