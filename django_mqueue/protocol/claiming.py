@@ -233,7 +233,7 @@ class Claiming:
         """Read from the database whether the group is paused or is being reset, and set ``context.paused``."""
         context = self.context
         registration = offsets.registration(context.using, context.group, context.topic)
-        context.paused = registration is not None and registration.is_held
+        context.paused = registration is not None and registration.is_suspended
         return context.paused
 
     def _delivery(self, claim: Claim, row: dict[str, Any], handed: bool) -> Delivery | None:

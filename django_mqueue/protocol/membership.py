@@ -179,7 +179,7 @@ class Membership:
         elif generation == known and registration.changed != context.changed:
             mark_stale(context)
         context.registration_generation, context.start = generation, registration.start
-        context.paused, context.resetting = registration.is_held, registration.resetting
+        context.paused, context.resetting = registration.is_suspended, registration.resetting
         context.changed = registration.changed
         if not is_announced:
             incarnation = heartbeats.incarnation(context.using, context.holder)

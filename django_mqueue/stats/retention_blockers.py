@@ -113,7 +113,7 @@ class _Blockers:
             return "retention", None
         if registration is not None and registration.resetting:
             return "resetting", registration.changed
-        if registration is not None and registration.is_held:
+        if registration is not None and registration.is_suspended:
             pause = actions.last_pause(self._actions, kept.group)
             return "paused", None if pause is None else int(pause.at.timestamp() * 1000)
         if not alive and not (registration and registration.reads_log):

@@ -21,8 +21,9 @@ from ...store.queries import group_rows, message_pages, partition_progress, skip
 from ...store.queries.partition_progress import Above, PartitionState
 from ..results import AT_LEAST, EXACT, Figure
 from .backlog import deliveries_in_flight
-from .group_states import EXPIRED, FREE, HELD, OpenDeliveries, OpenDelivery, PartitionPlace, PartitionPlaces
+from .group_states import OpenDeliveries, OpenDelivery, PartitionPlace, PartitionPlaces
 
+LEASE_HELD, EXPIRED, FREE = ("held", "expired", "free")
 PAGE_MAX = 200
 COUNTED = 25_000
 """The maximum number of rows that a page reads to count the lags of its partitions."""
@@ -118,7 +119,7 @@ def _moment(ms: int | None) -> datetime | None:
 def _lease_status(state: PartitionState, now: int, lease_ms: int) -> str | None:
     if state.renewed_at is None:
         return None
-    return FREE if not state.holder else HELD if state.renewed_at > now - lease_ms else EXPIRED
+    return FREE if not state.holder else LEASE_HELD if state.renewed_at > now - lease_ms else EXPIRED
 
 
 def deliveries(
