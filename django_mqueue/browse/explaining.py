@@ -79,18 +79,18 @@ def explain(
     facts: Facts | None,
     *,
     strict: bool | None = None,
-    shown: Callable[[Inspected], Inspected] = lambda message: message,
+    mask: Callable[[Inspected], Inspected] = lambda message: message,
 ) -> Explanation:
     """Return the explanation for one group.
 
     ``facts``: of the group, from ``obstacles.facts``; None if the message is done. ``strict``: whether the group's
-    handler is strict; None if this is unknown. ``shown``: masks a message.
+    handler is strict; None if this is unknown. ``mask``: masks a message.
     """
     message = state.message
     sentences = [text for text in (status_text(state), *_times(found, state, facts)) if text]
     if state.is_for and (message.status in (WAITING, DEAD) or state.parked_retry is not None):
-        seen = shown(replace(found.message, errors=message.errors, group=state.group, status=message.status))
-        sentences += _last_error(seen)
+        failed = replace(found.message, errors=message.errors, group=state.group, status=message.status)
+        sentences += _last_error(mask(failed))
     reasons, remedy, first = Reasons(found, state, facts, strict).all()
     return Explanation(state.group, tuple(sentences), tuple(reasons), remedy, first)
 
@@ -150,18 +150,18 @@ def of_message(
     found: MessageTimeline,
     now: datetime,
     workers: int,
-    shown: Callable[[Inspected], Inspected] = lambda message: message,
+    mask: Callable[[Inspected], Inspected] = lambda message: message,
 ) -> Explanation:
     """Return the explanation of a message that is scheduled, a dead letter, or without a group; else an empty one.
 
     ``workers``: the number of live subscribers of the topic, of all groups. They move due messages into the log.
-    ``shown``: masks a message.
+    ``mask``: masks a message.
     """
     message = found.message
     values = {"group": message.group or message.target or "", "time": time(message.available_at)}
     if message.status == DEAD:
         text = _("It is a dead letter of group %(group)s since %(time)s.")
-        state = [text % {**values, "time": time(message.done_at)}, *_last_error(shown(message))]
+        state = [text % {**values, "time": time(message.done_at)}, *_last_error(mask(message))]
         return Explanation("", tuple(state), (), REDRIVE)
     if message.status == SCHEDULED:
         state = []

@@ -20,7 +20,7 @@ from ..policy.message_query import DEAD, SCHEDULED, Inspected
 from ..policy.names import scheduled_topic
 from ..service.subscription import check_count
 from ..tasks.job_ids import JobId
-from .output import Output, Refused, shown
+from .output import Output, Refused, as_text
 from .selecting import add_filters, check_known, filters_of
 from .verbs import Options, Verb, count
 
@@ -34,7 +34,7 @@ def add_masks(parser: ArgumentParser) -> None:
     parser.add_argument("--unmask", action="store_true", help="show what the topic's MASK hides")
 
 
-def seen(options: Options, message: Inspected) -> Inspected:
+def masked_for(options: Options, message: Inspected) -> Inspected:
     """Return the message, masked unless ``--unmask`` is given."""
     return message if options["unmask"] else masking.masked(message)
 
@@ -70,7 +70,7 @@ def peek(options: Options, output: Output) -> None:
     test: Any = filter_of(content or None)
     if test is not None:
         # A filter must not reveal masked data.
-        filters["filter"] = lambda message: test(seen(options, message))
+        filters["filter"] = lambda message: test(masked_for(options, message))
     limit: int | None = _payload_limit(options, [topic])
     if whole:
         limit = None if options["unmask"] else masking.WHOLE
@@ -78,7 +78,7 @@ def peek(options: Options, output: Output) -> None:
         topic, group=options["group"], limit=options["limit"], start=options["start"],
         newest_first=options["newest_first"], payload_limit=limit, using=options["database"], **filters,
     )  # fmt: skip
-    messages = [seen(options, message) for message in page]
+    messages = [masked_for(options, message) for message in page]
     rows = [_row(message, whole=whole and output.as_json) for message in messages]
     output.table("messages", rows, on_a_line="payload", wide=("kind", "attempts"))
     if whole and not output.as_json:
@@ -165,7 +165,7 @@ def job_places(id: str | None) -> list[tuple[str, str]]:
 
 
 def _found_row(options: Options, one: finding.FoundMessage) -> dict[str, Any]:
-    message = seen(options, one.message)
+    message = masked_for(options, one.message)
     where = {DEAD: "dead letter", SCHEDULED: "scheduled"}.get(message.status or "", "log")
     return {
         "topic": one.stored_in, "offset": one.row_offset, "where": where, "key": message.key, "id": message.id,
@@ -176,7 +176,7 @@ def _found_row(options: Options, one: finding.FoundMessage) -> dict[str, Any]:
 
 def _possibilities(alias: str, found: finding.Search, id: str | None, key: str | None) -> Iterator[str]:
     """Yield sentences that say why a message may be missing from the result."""
-    kept = [f"{topic} {shown(timedelta(milliseconds=conf.retention_ms(topic)))}" for topic in found.topics]
+    kept = [f"{topic} {as_text(timedelta(milliseconds=conf.retention_ms(topic)))}" for topic in found.topics]
     yield (
         "It was deleted. A message is deleted when all groups have finished it and the retention is over: "
         f"{_listed(kept) or 'there are no topics'}."

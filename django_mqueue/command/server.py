@@ -17,7 +17,7 @@ from ..doctor.examination import examine
 from ..doctor.findings import ERROR, SEVERITIES, WARNING, Finding
 from ..drawing.printing import on_a_line
 from ..store.server.sessions import Session
-from .output import Output, shown
+from .output import Output, as_text
 from .verbs import Options, Verb, duration
 
 TOPICS_SHOWN = 5
@@ -140,7 +140,7 @@ def program_of(one: Session) -> str:
 
 
 def doing(one: Session) -> str:
-    time = shown(timedelta(seconds=one.seconds))
+    time = as_text(timedelta(seconds=one.seconds))
     if one.command == "Sleep":
         return f"idle for {time}"
     if not one.command:

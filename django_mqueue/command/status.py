@@ -24,7 +24,7 @@ from ..stats import numbers, topic_list
 from ..stats.results import Figure, KnownTopic, Rates, Series, total
 from ..stats.summaries import RECENT, Ages, GroupRow, TopicRow, recently, topic_rows, with_rates
 from ..store.connection import session
-from .output import Output, Refused, shown
+from .output import Output, Refused, as_text
 from .selecting import unknown_topic
 from .verbs import Options, Verb, count, duration
 
@@ -211,12 +211,12 @@ def _problems(options: Options, rows: Sequence[TopicRow]) -> Iterator[str]:
             one = group.figures
             where, found = f"{one.topic}: group {one.group}", lag(group)
             if oldest is not None and one.oldest_age is not None and one.oldest_age > oldest:
-                age, limit = shown(one.oldest_age), shown(oldest)
+                age, limit = as_text(one.oldest_age), as_text(oldest)
                 yield f"{where}: its oldest open message is {age} old, which is over {limit}"
             if most is not None and found.value > most:
-                yield f"{where}: its lag is {shown(found)}, which is over {most}"
+                yield f"{where}: its lag is {as_text(found)}, which is over {most}"
         if dead is not None and row.figures.dead.value >= dead:
-            number = shown(row.figures.dead)
+            number = as_text(row.figures.dead)
             yield f"{row.known.topic}: it has {number} dead letters, which is not below {dead}"
     if options["fail_on_alarm"]:
         for alarm in alarm_rows(rows):
@@ -250,7 +250,7 @@ def _frames(options: Options) -> Iterator[str]:
             lines: list[str] = []
             output = Output(lines.append)
             show(picture, output, alarms_first=True)  # The end may not fit on the screen.
-            last = "\n".join([f"At {clock}, every {shown(interval)}:", *lines, *output.problems])
+            last = "\n".join([f"At {clock}, every {as_text(interval)}:", *lines, *output.problems])
             note = (
                 f"The database answers again. It did not answer from {lost_at} to {clock}." if lost_at else ""
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from datetime import UTC, timedelta
+from functools import partial
 from typing import Any
 
 from django.utils import timezone
@@ -15,14 +16,14 @@ from ..browse.explaining import Explanation
 from ..browse.timeline import MessageTimeline
 from ..doctor.findings import command_line
 from ..policy import names
-from ..policy.message_query import DEAD, Inspected
+from ..policy.message_query import DEAD
 from ..policy.names import REPLIES_SUFFIX, key_of
 from ..service.registration import check_group
 from ..tasks.job_ids import GROUP as TASKS
 from ..tasks.job_ids import topic_of
 from ..workers import registry
-from .messages import add_masks, job_places, seen
-from .output import Output, Refused, shown
+from .messages import add_masks, job_places, masked_for
+from .output import Output, Refused, as_text
 from .verbs import Options, Verb
 
 GROUPS_MAX, SEARCHED_MAX = 200, 10_000
@@ -86,7 +87,7 @@ def _offsets(alias: str, options: Options) -> list[int]:
 
 
 def _no_message(topic: str, offset: int) -> str:
-    retention = shown(timedelta(milliseconds=conf.retention_ms(topic)))
+    retention = as_text(timedelta(milliseconds=conf.retention_ms(topic)))
     return (
         f"there is no message at offset {offset}. It was deleted, because all groups have finished it and the retention"
         f" ({retention}) is over; or it was never committed; or it is in another database"
@@ -134,20 +135,15 @@ def _explanations(
     alias: str, found: MessageTimeline, options: Options
 ) -> Iterator[tuple[Explanation, dict[str, Any]]]:
     """Yield the explanation of the message itself, and of each wanted group, with its status."""
-
-    def shown_as(message: Inspected) -> Inspected:
-        return seen(options, message)
-
+    mask = partial(masked_for, options)
     now, workers = obstacles.topic_facts(alias, found.topic)
-    of_itself = explaining.of_message(found, now, workers, shown_as)
+    of_itself = explaining.of_message(found, now, workers, mask)
     yield of_itself, {"status": found.message.status, "outcome": None}
     facts, wanted = obstacles.facts(alias, found), options["group"]
     for state in found.group_states:
         if wanted in (None, state.group):
             strict = _is_strict(found.stored_in, state.group)
-            explanation = explaining.explain(
-                found, state, facts.get(state.group), strict=strict, shown=shown_as
-            )
+            explanation = explaining.explain(found, state, facts.get(state.group), strict=strict, mask=mask)
             yield explanation, {"status": state.message.status, "outcome": state.message.outcome}
     is_log = found.message.status is None and not found.stored_in.endswith(REPLIES_SUFFIX)
     if is_log and wanted is not None and wanted not in {state.group for state in found.group_states}:
