@@ -11,7 +11,7 @@ from typing import Any
 from django.db import connections
 
 from .. import conf, inspect
-from ..browse import finding, masking
+from ..browse import id_search, masking
 from ..doctor.findings import command_line
 from ..drawing import payload_texts
 from ..policy import names
@@ -131,7 +131,7 @@ def find(options: Options, output: Output) -> None:
     if key is not None:
         names.check_name("key", key, names.KEY_MAX)
     check_count("limit", options["limit"], FOUND_MAX)
-    found = finding.find(
+    found = id_search.find(
         alias, id=id, key=key, places=job_places(id), limit=options["limit"],
         payload_limit=_payload_limit(options, ["", *conf.topics()]),
     )  # fmt: skip
@@ -164,7 +164,7 @@ def job_places(id: str | None) -> list[tuple[str, str]]:
     )
 
 
-def _found_row(options: Options, one: finding.FoundMessage) -> dict[str, Any]:
+def _found_row(options: Options, one: id_search.FoundMessage) -> dict[str, Any]:
     message = masked_for(options, one.message)
     where = {DEAD: "dead letter", SCHEDULED: "scheduled"}.get(message.status or "", "log")
     return {
@@ -174,14 +174,14 @@ def _found_row(options: Options, one: finding.FoundMessage) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _possibilities(alias: str, found: finding.Search, id: str | None, key: str | None) -> Iterator[str]:
+def _possibilities(alias: str, found: id_search.FindResult, id: str | None, key: str | None) -> Iterator[str]:
     """Yield sentences that say why a message may be missing from the result."""
     kept = [f"{topic} {as_text(timedelta(milliseconds=conf.retention_ms(topic)))}" for topic in found.topics]
     yield (
         "It was deleted. A message is deleted when all groups have finished it and the retention is over: "
         f"{_listed(kept) or 'there are no topics'}."
     )
-    is_publishing = finding.is_publishing(alias, found.topics)
+    is_publishing = id_search.is_publishing(alias, found.topics)
     if is_publishing is None:
         yield (
             "It is not committed yet, or it was never committed, for example because its transaction rolled back."

@@ -11,7 +11,7 @@ from typing import Any
 from django.utils import timezone
 
 from .. import conf
-from ..browse import explaining, finding, masking, obstacles, reasons, timeline
+from ..browse import explaining, id_search, masking, obstacles, reasons, timeline
 from ..browse.explaining import Explanation
 from ..browse.timeline import MessageTimeline
 from ..doctor.findings import command_line
@@ -72,7 +72,7 @@ def _offsets(alias: str, options: Options) -> list[int]:
     if id is None:
         return [options["offset"]]
     names.check_name("id", id, names.ID_MAX)
-    found = finding.find(
+    found = id_search.find(
         alias, id=id, key=key, topic=topic, places=job_places(id), limit=MESSAGES, payload_limit=1
     )
     offsets = [one.row_offset for one in found.messages if one.message.id == id]

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ... import conf, inspect
-from ...browse import finding, masking, message_search
+from ...browse import id_search, masking, message_search
 from ...exceptions import MQueueError, NotRegistered
 from ...inspect import Figure, Inspected, Page
 from ...policy import errors, names
@@ -130,7 +130,7 @@ class MessagesPage(QueueView):
         """Find messages by id, key or offset, in all topics or in one."""
         found: dict[int, Inspected] = {}
         for id, key_ in ((text, None), (None, text)):
-            search = finding.find(
+            search = id_search.find(
                 conf.database(), id=id, key=key_, topic=topic, limit=ROWS + 1, payload_limit=payload_limit
             )
             self.partial += search.partial
