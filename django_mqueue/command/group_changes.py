@@ -16,7 +16,7 @@ from ..store import offsets
 from ..store.server import leftovers
 from .output import Output
 from .selecting import author_of, check_known, unknown_topic
-from .verbs import Options, Verb, confirm, moment
+from .verbs import Options, Verb, confirm, parse_time
 
 
 def _start(text: str) -> Start:
@@ -26,7 +26,7 @@ def _start(text: str) -> Start:
     if text.isdecimal():
         return int(text)
     try:
-        return moment(text)
+        return parse_time(text)
     except ArgumentTypeError as error:
         raise ArgumentTypeError(
             f"must be earliest, latest, an offset or an ISO 8601 time, not {text!r}"

@@ -14,7 +14,7 @@ from .. import conf
 from ..store.connection import session
 from ..store.queries import group_positions
 from .output import Output
-from .verbs import Options, Verb, duration
+from .verbs import Options, Verb, parse_duration
 
 MAX_AGE = 30
 """The default of ``--max-age``, in seconds."""
@@ -42,7 +42,7 @@ def _add_health(parser: ArgumentParser) -> None:
         help="the name of a worker whose heartbeats must be fresh; may be repeated",
     )  # fmt: skip
     parser.add_argument(
-        "--max-age", type=duration, default=duration(str(MAX_AGE)), metavar="DURATION",
+        "--max-age", type=parse_duration, default=parse_duration(str(MAX_AGE)), metavar="DURATION",
         help=f"the maximum age of the file, and of a heartbeat (default {MAX_AGE} s)",
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ from ..service.registration import check_group
 from ..service.subscription import check_count
 from ..stats.groups import group_progress
 from .output import Output
-from .verbs import Options, Verb, count
+from .verbs import Options, Verb, positive_int
 
 
 def _add_leases(parser: ArgumentParser) -> None:
@@ -23,7 +23,7 @@ def _add_leases(parser: ArgumentParser) -> None:
     parser.add_argument("--after", default="", metavar="PARTITION", help="only partitions after this name")
     parser.add_argument(
         "--limit",
-        type=count,
+        type=positive_int,
         default=50,
         metavar="N",
         help="maximum number of partitions (default 50, up to 200)",
@@ -63,7 +63,7 @@ def _add_actions(parser: ArgumentParser) -> None:
     parser.add_argument("topic")
     parser.add_argument("group", nargs="?", help="only actions on this group, or on all groups of the topic")
     parser.add_argument(
-        "--limit", type=count, default=20, metavar="N",
+        "--limit", type=positive_int, default=20, metavar="N",
         help=f"maximum number of actions (default 20, up to {recorded.READ})",
     )  # fmt: skip
 

@@ -22,7 +22,7 @@ from .selecting import (
     payload_filters,
     unknown_topic,
 )
-from .verbs import Options, Verb, confirm, duration, moment
+from .verbs import Options, Verb, confirm, parse_duration, parse_time
 
 
 def _add(parser: ArgumentParser) -> None:
@@ -48,9 +48,9 @@ def _add_redeliver(parser: ArgumentParser) -> None:
 def _add_delay(parser: ArgumentParser) -> None:
     _add(parser)
     until = parser.add_mutually_exclusive_group(required=True)
-    until.add_argument("--until", type=moment, help="ISO 8601, UTC unless it has a zone")
+    until.add_argument("--until", type=parse_time, help="ISO 8601, UTC unless it has a zone")
     until.add_argument(
-        "--for", dest="duration", type=duration, metavar="TIME", help="from now, such as 30m or 2h"
+        "--for", dest="duration", type=parse_duration, metavar="TIME", help="from now, such as 30m or 2h"
     )
 
 
@@ -151,8 +151,10 @@ def _add_dead_letters(parser: ArgumentParser) -> None:
         "--id", action="append", help="only dead letters of messages with this id; may be repeated"
     )
     parser.add_argument("--error", help="only this exception, for example ValueError")
-    parser.add_argument("--failed-after", type=moment, help="only those that failed at this time or later")
-    parser.add_argument("--failed-before", type=moment, help="only those that failed before this time")
+    parser.add_argument(
+        "--failed-after", type=parse_time, help="only those that failed at this time or later"
+    )
+    parser.add_argument("--failed-before", type=parse_time, help="only those that failed before this time")
     add_where(parser)
     add_limit(parser)
 

@@ -17,7 +17,7 @@ from ..service.actions import Author, record
 from ..store.connection import session
 from .output import Output, Refused
 from .selecting import unique, value
-from .verbs import Options, Verb, duration, moment
+from .verbs import Options, Verb, parse_duration, parse_time
 
 
 def _add(parser: ArgumentParser) -> None:
@@ -34,8 +34,10 @@ def _add(parser: ArgumentParser) -> None:
     parser.add_argument("--group", help="only for this group")
     parser.add_argument("--priority", type=int, default=0, help="from -100 to 100; not with --key")
     when = parser.add_mutually_exclusive_group()
-    when.add_argument("--delay", type=duration, help="deliver after this time, such as 30m")
-    when.add_argument("--at", type=moment, help="deliver at this time: ISO 8601, UTC unless it has a zone")
+    when.add_argument("--delay", type=parse_duration, help="deliver after this time, such as 30m")
+    when.add_argument(
+        "--at", type=parse_time, help="deliver at this time: ISO 8601, UTC unless it has a zone"
+    )
 
 
 def publish(options: Options, output: Output) -> None:

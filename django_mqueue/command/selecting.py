@@ -11,7 +11,7 @@ from .. import conf
 from ..policy.filters import PAYLOAD, payload_path
 from ..stats import topic_list
 from .output import Output, Refused
-from .verbs import Options, count, moment
+from .verbs import Options, parse_time, positive_int
 
 FILTERS = ("status", "key", "id", "offset", "kind", "after", "before")
 
@@ -34,13 +34,13 @@ def add_filters(parser: ArgumentParser, *leave_out: str) -> None:
         "status": ("only messages with this status", {}),
         "key": ("only messages with this key", {}),
         "id": ("only messages with this id", {}),
-        "offset": ("only the message at this offset", {"type": count}),
+        "offset": ("only the message at this offset", {"type": positive_int}),
         "kind": ("only messages of this kind; may be repeated", {"action": "append"}),
         "after": (
             "only messages since this time (ISO 8601, UTC unless it has a zone)",
-            {"type": moment},
+            {"type": parse_time},
         ),
-        "before": ("only messages published before this time", {"type": moment}),
+        "before": ("only messages published before this time", {"type": parse_time}),
     }
     for name, (text, options) in helps.items():
         if name not in leave_out:
@@ -60,7 +60,7 @@ def add_where(parser: ArgumentParser) -> None:
 
 
 def add_limit(parser: ArgumentParser) -> None:
-    parser.add_argument("--limit", type=count, help="maximum number of messages (default: no limit)")
+    parser.add_argument("--limit", type=positive_int, help="maximum number of messages (default: no limit)")
 
 
 def filters_of(options: Options) -> dict[str, Any]:

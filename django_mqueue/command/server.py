@@ -18,7 +18,7 @@ from ..doctor.findings import ERROR, SEVERITIES, WARNING, Finding
 from ..drawing.printing import on_a_line
 from ..store.server.sessions import Session
 from .output import Output, as_text
-from .verbs import Options, Verb, duration
+from .verbs import Options, Verb, parse_duration
 
 TOPICS_SHOWN = 5
 STATEMENT_MAX = 100
@@ -65,7 +65,7 @@ def _finding(row: Mapping[str, Any]) -> str:
 
 def _add_blockers(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--older-than", type=duration, default=timedelta(0), metavar="TIME",
+        "--older-than", type=parse_duration, default=timedelta(0), metavar="TIME",
         help="only transactions that have been open for this time (default: any; for example 30s or 5m)",
     )  # fmt: skip
 

@@ -26,7 +26,7 @@ from ..stats.summaries import RECENT, Ages, GroupRow, TopicRow, recently, topic_
 from ..store.connection import session
 from .output import Output, Refused, as_text
 from .selecting import unknown_topic
-from .verbs import Options, Verb, count, duration
+from .verbs import Options, Verb, parse_duration, positive_int
 
 PART = numbers.PAIRS_MAX // 2
 """The maximum number of topics, and of groups, in one read. Both together must not exceed ``PAIRS_MAX``."""
@@ -41,7 +41,7 @@ def _add_status(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--fail-if-older-than",
-        type=duration,
+        type=parse_duration,
         metavar="DURATION",
         help="exit status 1 if a group's oldest open message is older: seconds, or a number with s, m, h or d",
     )
@@ -55,7 +55,7 @@ def _add_status(parser: ArgumentParser) -> None:
 
 
 def _limit(text: str) -> int:
-    value = count(text)
+    value = positive_int(text)
     if value >= numbers.EXACT_MAX:
         raise ArgumentTypeError(
             f"must be below {numbers.EXACT_MAX}, not {value}, because messages are counted up to there. Give a lower"
@@ -228,10 +228,12 @@ def _problems(options: Options, rows: Sequence[TopicRow]) -> Iterator[str]:
 def _add_top(parser: ArgumentParser) -> None:
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all topics")
     parser.add_argument(
-        "--interval", type=duration, default=timedelta(seconds=2), metavar="DURATION",
+        "--interval", type=parse_duration, default=timedelta(seconds=2), metavar="DURATION",
         help="the time between two frames (default 2 seconds)",
     )  # fmt: skip
-    parser.add_argument("--count", type=count, metavar="N", help="end after N frames (default: at Ctrl-C)")
+    parser.add_argument(
+        "--count", type=positive_int, metavar="N", help="end after N frames (default: at Ctrl-C)"
+    )
 
 
 def _frames(options: Options) -> Iterator[str]:

@@ -16,7 +16,7 @@ from ..stats.summaries import blockers_of, over_retention
 from ..store.connection import session
 from .output import Output, Refused
 from .status import UNCACHED, alarm_rows, read, show_groups
-from .verbs import Options, Verb, count
+from .verbs import Options, Verb, positive_int
 
 NOT_BLOCKED = {
     "retention": "Kept until the retention is over",
@@ -32,7 +32,7 @@ def _add_topics(parser: ArgumentParser) -> None:
     parser.add_argument("--after", default="", metavar="TOPIC", help="only topics after this name")
     parser.add_argument(
         "--limit",
-        type=count,
+        type=positive_int,
         default=100,
         metavar="N",
         help="maximum number of topics (default 100, up to 1000)",

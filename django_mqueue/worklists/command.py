@@ -15,7 +15,7 @@ from django.db import Error
 
 from .. import conf
 from ..browse.masking import masked
-from ..command.verbs import count
+from ..command.verbs import positive_int
 from ..drawing.printing import on_a_line
 from ..exceptions import MQueueError
 from . import figures, states
@@ -55,7 +55,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     listing.add_argument("--kind", help="only items of this kind")
     listing.add_argument("--overdue", action="store_true", help="only items whose due date has passed")
     listing.add_argument(
-        "--limit", type=count, default=LIST_MAX, help="maximum number of items (default %(default)s)"
+        "--limit", type=positive_int, default=LIST_MAX, help="maximum number of items (default %(default)s)"
     )
     show = verbs.add_parser("show", help="show one item with its history")
     show.add_argument("item", type=int, help="the number of the item")
