@@ -21,8 +21,8 @@ from ..policy.names import scheduled_topic
 from ..service.subscription import check_count
 from ..tasks.job_ids import JobId
 from .output import Output, Refused, as_text
-from .selecting import add_filters, check_known, filters_of
-from .verbs import Options, Verb, positive_int
+from .selecting import add_filters, add_limit, check_known, filters_of
+from .verbs import Options, Verb
 
 FOUND_MAX = 1_000
 """The maximum of ``--limit`` of the verb find, whose payloads are all in memory."""
@@ -52,9 +52,7 @@ def _add_peek(parser: ArgumentParser) -> None:
     parser.add_argument("topic")
     parser.add_argument("--group", help="the status is for this group")
     add_filters(parser)
-    parser.add_argument(
-        "--limit", type=positive_int, default=20, metavar="N", help="maximum number of messages (default 20)"
-    )
+    add_limit(parser, default=20)
     parser.add_argument("--start", help="continue a listing: the value of next that it printed")
     parser.add_argument("--payload", action="store_true", help="print whole payloads and headers")
     parser.add_argument("--newest-first", action="store_true", help="the newest messages first")
@@ -116,9 +114,7 @@ def _row(message: Inspected, *, whole: bool) -> dict[str, Any]:
 def _add_find(parser: ArgumentParser) -> None:
     parser.add_argument("id", nargs="?", help="an id of a message or a job, or an offset")
     parser.add_argument("--key", help="only messages with this key; without an id, its newest messages")
-    parser.add_argument(
-        "--limit", type=positive_int, default=20, metavar="N", help="maximum number of messages (default 20)"
-    )
+    add_limit(parser, default=20, most=FOUND_MAX)
     add_masks(parser)
 
 

@@ -59,8 +59,14 @@ def add_where(parser: ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def add_limit(parser: ArgumentParser) -> None:
-    parser.add_argument("--limit", type=positive_int, help="maximum number of messages (default: no limit)")
+def add_limit(
+    parser: ArgumentParser, what: str = "messages", default: int | None = None, most: int | None = None
+) -> None:
+    text = "default: no limit" if default is None else f"default {default}"
+    if most is not None:
+        text += f", up to {most}"
+    help = f"maximum number of {what} ({text})"
+    parser.add_argument("--limit", type=positive_int, default=default, metavar="N", help=help)
 
 
 def filters_of(options: Options) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from ..stats.results import Hold, TopicFigures
 from ..stats.summaries import blockers_of, over_retention
 from ..store.connection import session
 from .output import Output, Refused
+from .selecting import add_limit
 from .status import UNCACHED, alarm_rows, read, show_groups
-from .verbs import Options, Verb, positive_int
+from .verbs import Options, Verb
 
 NOT_BLOCKED = {
     "retention": "Kept until the retention is over",
@@ -30,13 +31,7 @@ def _add_topics(parser: ArgumentParser) -> None:
         "--containing", default="", metavar="TEXT", help="only topics whose names contain this text"
     )
     parser.add_argument("--after", default="", metavar="TOPIC", help="only topics after this name")
-    parser.add_argument(
-        "--limit",
-        type=positive_int,
-        default=100,
-        metavar="N",
-        help="maximum number of topics (default 100, up to 1000)",
-    )
+    add_limit(parser, "topics", 100, numbers.TOPICS_MAX)
 
 
 @session.cached_queries()

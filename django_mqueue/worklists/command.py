@@ -15,7 +15,7 @@ from django.db import Error
 
 from .. import conf
 from ..browse.masking import masked
-from ..command.verbs import positive_int
+from ..command.selecting import add_limit
 from ..drawing.printing import on_a_line
 from ..exceptions import MQueueError
 from . import figures, states
@@ -25,7 +25,6 @@ from .registry import worklist_of
 from .searching import find, first_due
 from .steps import bulk
 
-LIST_MAX = 50
 STEPS = {
     states.TAKE: "assign items to the user of --by",
     states.ASSIGN: "assign items to a user or a team",
@@ -54,9 +53,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     listing.add_argument("--team", help="the name of a group of users")
     listing.add_argument("--kind", help="only items of this kind")
     listing.add_argument("--overdue", action="store_true", help="only items whose due date has passed")
-    listing.add_argument(
-        "--limit", type=positive_int, default=LIST_MAX, help="maximum number of items (default %(default)s)"
-    )
+    add_limit(listing, "items", 50)
     show = verbs.add_parser("show", help="show one item with its history")
     show.add_argument("item", type=int, help="the number of the item")
     show.add_argument(
