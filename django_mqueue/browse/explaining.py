@@ -21,8 +21,9 @@ from ..policy.outcomes import (  # fmt: skip
     SET_ASIDE,
     SKIPPED,
 )
+from ..stats.texts import local_time
 from .obstacles import Facts
-from .reasons import HURRY, REDRIVE, START_WORKER, SUBSCRIBE, UNHOLD, Reasons, is_at_the_front, is_held, time
+from .reasons import HURRY, REDRIVE, START_WORKER, SUBSCRIBE, UNHOLD, Reasons, is_at_the_front, is_held
 from .timeline import GroupState, MessageTimeline
 
 EXPLANATIONS = {
@@ -110,12 +111,13 @@ def _times(found: MessageTimeline, state: GroupState, facts: Facts | None) -> It
     if not state.is_for or is_held(state):
         return
     if state.parked_retry is not None:
-        values = {"offset": state.parked_retry.offset, "time": time(state.parked_retry.available_at)}
+        values = {"offset": state.parked_retry.offset, "time": local_time(state.parked_retry.available_at)}
         yield _("It is scheduled message %(offset)s, due at %(time)s.") % values
         return
     until = message.invisible_until
     is_due = facts is not None and until is not None and until <= facts.now
-    values = {"subscriber": message.delivered_to, "attempt": message.attempts, "time": time(message.done_at)}
+    values = {"subscriber": message.delivered_to, "attempt": message.attempts}
+    values["time"] = local_time(message.done_at)
     if message.status == DEAD:
         values |= {"offset": message.dead_letter or "", "count": message.failures}
         text = ngettext(
@@ -130,14 +132,14 @@ def _times(found: MessageTimeline, state: GroupState, facts: Facts | None) -> It
         yield _("It has been done since %(time)s.") % values
     elif message.status == IN_FLIGHT:
         attempt = message.attempts if facts is None or facts.is_handed else message.attempts + 1
-        values |= {"attempt": attempt, "time": time(message.delivered_at), "until": time(until)}
+        values |= {"attempt": attempt, "time": local_time(message.delivered_at), "until": local_time(until)}
         yield _("%(subscriber)s has had it since %(time)s, in attempt %(attempt)s.") % values
         if is_due:
             yield _("Its visibility timeout ended at %(until)s.") % values
         else:
             yield _("It is delivered again if not settled by %(until)s.") % values
     elif message.status == WAITING and not is_at_the_front(message):
-        values["time"] = time(until)
+        values["time"] = local_time(until)
         yield (
             _("Its retry is due since %(time)s.") if is_due else _("Its retry is due at %(time)s.")
         ) % values
@@ -158,10 +160,10 @@ def of_message(
     ``mask``: masks a message.
     """
     message = found.message
-    values = {"group": message.group or message.target or "", "time": time(message.available_at)}
+    values = {"group": message.group or message.target or "", "time": local_time(message.available_at)}
     if message.status == DEAD:
         text = _("It is a dead letter of group %(group)s since %(time)s.")
-        state = [text % {**values, "time": time(message.done_at)}, *_last_error(mask(message))]
+        state = [text % {**values, "time": local_time(message.done_at)}, *_last_error(mask(message))]
         return Explanation("", tuple(state), (), REDRIVE)
     if message.status == SCHEDULED:
         state = []

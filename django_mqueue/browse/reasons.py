@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -13,7 +12,7 @@ from ..policy.durations import moment
 from ..policy.message_query import DEAD, DONE, IN_FLIGHT, WAITING, Inspected
 from ..policy.names import key_of, pause_of
 from ..policy.outcomes import BEFORE_START, HELD_UNTIL
-from ..stats.texts import age, duration
+from ..stats.texts import age, duration, local_time
 from ..store.queries.one_message import Ahead
 from .obstacles import ROWS, Facts
 from .timeline import GroupState, MessageTimeline
@@ -158,8 +157,8 @@ class Reasons:
                 yield _("The handler is strict: it gets this message after message %(first)s.") % values
             elif self.strict is None:
                 yield _("If the handler is strict, it gets this message after message %(first)s.") % values
-        values |= {"subscriber": ahead.delivered_to, "since": time(moment(ahead.delivered_at))}
-        values["time"] = time(moment(ahead.invisible_until))
+        values |= {"subscriber": ahead.delivered_to, "since": local_time(moment(ahead.delivered_at))}
+        values["time"] = local_time(moment(ahead.invisible_until))
         if ahead.in_flight is None:
             yield _("Message %(first)s is not delivered yet.") % values
         elif ahead.in_flight:
@@ -178,7 +177,7 @@ class Reasons:
         values = {
             "owner": facts.owner,
             "age": age(facts.now - facts.renewed_at),
-            "since": time(facts.leased_at),
+            "since": local_time(facts.leased_at),
         }
         if facts.is_expired:
             text = _("The lease of its partition has expired: %(owner)s renewed it last %(age)s ago.")
@@ -192,8 +191,8 @@ class Reasons:
 def paused_text(facts: Facts) -> str:
     """Return a sentence about the pause of a group, with its author and reason if they were recorded."""
     if facts.pause is None:
-        return _("The group has been paused since %(time)s or earlier.") % {"time": time(facts.since)}
-    values = {"time": time(facts.pause.at), "by": facts.pause.by, "why": facts.pause.why}
+        return _("The group has been paused since %(time)s or earlier.") % {"time": local_time(facts.since)}
+    values = {"time": local_time(facts.pause.at), "by": facts.pause.by, "why": facts.pause.why}
     if facts.pause.why:
         return _("The group has been paused since %(time)s, by %(by)s: %(why)s.") % values
     return _("The group has been paused since %(time)s, by %(by)s.") % values
@@ -203,12 +202,5 @@ def no_worker_text(facts: Facts) -> str:
     if facts.last_seen is None:
         return _("No subscriber of the group is alive.")
     name, at = facts.last_seen
-    values = {"subscriber": name, "time": time(at)}
+    values = {"subscriber": name, "time": local_time(at)}
     return _("No subscriber of the group is alive. The last was %(subscriber)s, until %(time)s.") % values
-
-
-def time(when: datetime | None) -> str:
-    """Return a time in the current time zone: ``2026-03-01 08:00:00 UTC``."""
-    if when is None:
-        return "?"
-    return f"{when.astimezone(timezone.get_current_timezone()):%Y-%m-%d %H:%M:%S %Z}"

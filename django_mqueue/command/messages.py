@@ -19,6 +19,7 @@ from ..policy.filters import PAYLOAD, filter_of
 from ..policy.message_query import DEAD, SCHEDULED, Inspected
 from ..policy.names import scheduled_topic
 from ..service.subscription import check_count
+from ..stats.texts import listed
 from ..tasks.job_ids import JobId
 from .output import Output, Refused, as_text
 from .selecting import add_filters, add_limit, check_known, filters_of
@@ -175,7 +176,7 @@ def _possibilities(alias: str, found: id_search.FindResult, id: str | None, key:
     kept = [f"{topic} {as_text(timedelta(milliseconds=conf.retention_ms(topic)))}" for topic in found.topics]
     yield (
         "It was deleted. A message is deleted when all groups have finished it and the retention is over: "
-        f"{_listed(kept) or 'there are no topics'}."
+        f"{listed(kept, NAMED) or 'there are no topics'}."
     )
     is_publishing = id_search.is_publishing(alias, found.topics)
     if is_publishing is None:
@@ -194,8 +195,8 @@ def _possibilities(alias: str, found: id_search.FindResult, id: str | None, key:
     if id is not None and key is None:
         if found.partial:
             yield (
-                f"It has a key that was not searched in one of these topics: {_listed(found.partial)}. Give --key to"
-                " search one key of each topic."
+                f"It has a key that was not searched in one of these topics: {listed(found.partial, NAMED)}. Give --key"
+                " to search one key of each topic."
             )
         yield (
             "Its retry is parked, and the message itself is deleted: list parked retries with mqueue peek TOPIC"
@@ -205,11 +206,6 @@ def _possibilities(alias: str, found: id_search.FindResult, id: str | None, key:
         "Its id or key differs, for example in case: they are compared byte by byte. Replies to requests are not"
         " searched."
     )
-
-
-def _listed(texts: list[str]) -> str:
-    more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
-    return ", ".join(texts[:NAMED]) + more
 
 
 def _server(alias: str) -> str:
