@@ -16,7 +16,7 @@ from ..stats.summaries import blockers_of, over_retention
 from ..store.connection import session
 from .output import Output, Refused
 from .selecting import add_limit
-from .status import UNCACHED, alarm_rows, read, show_groups
+from .status import UNCACHED, alarm_rows, read_status, show_groups
 from .verbs import Options, Verb
 
 NOT_BLOCKED = {
@@ -87,12 +87,12 @@ def _add_groups(parser: ArgumentParser) -> None:
 @session.cached_queries()
 def groups(options: Options, output: Output) -> None:
     topic, using = options["topic"], options["database"]
-    picture = read(conf.database(using), [topic])
-    if picture.unknown:
-        raise Refused(f"{picture.unknown[0]}. List the topics: mqueue topics")
-    show_groups(picture, output)
+    snapshot = read_status(conf.database(using), [topic])
+    if snapshot.unknown:
+        raise Refused(f"{snapshot.unknown[0]}. List the topics: mqueue topics")
+    show_groups(snapshot, output)
     members: list[dict[str, Any]] = []
-    for row in picture.topics:
+    for row in snapshot.topics:
         for group in row.known.groups:
             members += [
                 {
@@ -104,7 +104,7 @@ def groups(options: Options, output: Output) -> None:
             ]  # fmt: skip
     output.table("subscribers", members, wide=("left", "partitions"))
     _blockers(output, numbers.holds(topic, using=using))
-    output.table("alarms", alarm_rows(picture.topics))
+    output.table("alarms", alarm_rows(snapshot.topics))
 
 
 VERBS = [

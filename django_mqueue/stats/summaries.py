@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from .. import conf
 from ..protocol.retention.garbage_collection import is_kept
 from . import alarms, numbers
-from .alarms import NOTHING, Alarm
+from .alarms import ZERO, Alarm
 from .results import Figure, GroupFigures, Hold, KnownTopic, Rates, Series, TopicFigures, total
 
 BLOCKERS_READ = 8
@@ -47,7 +47,7 @@ class TopicRow:
     @property
     def oldest(self) -> timedelta:
         """The age of the oldest open message of any group."""
-        return max((row.figures.oldest_age or NOTHING for row in self.groups), default=NOTHING)
+        return max((row.figures.oldest_age or ZERO for row in self.groups), default=ZERO)
 
     @property
     def counted_at(self) -> list[datetime]:
@@ -71,19 +71,19 @@ def topic_rows(
     ages: Ages,
     *,
     groups_max: int | None = None,
-    exact: int | None = None,
+    count_limit: int | None = None,
     using: str | None = None,
 ) -> list[TopicRow]:
     """Return the topics with their groups, figures and alarms, but without rates.
 
-    ``groups_max``: the maximum number of groups of each topic. ``exact``: the number of messages up to which they are
-    counted. At most 200 topics and 200 groups are allowed.
+    ``groups_max``: the maximum number of groups of each topic. ``count_limit``: the number of messages up to which they
+    are counted. At most 200 topics and 200 groups are allowed.
     """
     names = [known.topic for known in topics]
     shown = {known.topic: known.groups[:groups_max] for known in topics}
     pairs = [(topic, group) for topic, groups in shown.items() for group in groups]
-    counted = numbers.group_figures(pairs, exact=exact, max_age=ages.figures, using=using)
-    figures = numbers.topic_figures(names, exact=exact, max_age=ages.figures, using=using)
+    counted = numbers.group_figures(pairs, exact=count_limit, max_age=ages.figures, using=using)
+    figures = numbers.topic_figures(names, exact=count_limit, max_age=ages.figures, using=using)
     overdue = {name: over_retention(one) for name, one in figures.items()}
     blockers = blockers_of([known.topic for known in topics if known.groups], overdue, ages, using)
     rows = []

@@ -11,7 +11,7 @@ from typing import Any
 from ... import conf, inspect
 from ...inspect import KnownTopic
 from ...stats import alarms, triage
-from ...stats.alarms import NOTHING
+from ...stats.alarms import ZERO
 from ...stats.results import total
 from ...stats.summaries import Ages, GroupRow, TopicRow, group_row, topic_rows, with_rates
 from ...store.connection import session
@@ -58,7 +58,7 @@ def totals(rows: Sequence[TopicRow]) -> dict[str, Any]:
         "groups": len(groups),
         **{name: total(getattr(row.figures, name) for row in rows) for name in ("kept", "scheduled", "dead")},
         **{name: total(getattr(one, name) for one in groups) for name in ("pending", "in_flight", "waiting")},
-        "oldest": max((row.oldest for row in rows), default=NOTHING) or None,
+        "oldest": max((row.oldest for row in rows), default=ZERO) or None,
         "workers": sum(one.workers for one in groups),
     }
 
