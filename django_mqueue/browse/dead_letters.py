@@ -14,13 +14,13 @@ from operator import attrgetter
 from ..policy.batching import batches, batches_by_weight
 from ..policy.dead_letter_filter import DeadLetterQuery, DeadLetterSummary
 from ..policy.errors import Alike
+from ..policy.message_query import OFFSET_MAX as OFFSET_MAX
 from ..service.redrive import BYTES_AT_ONCE, DeadLetterRow
 from ..store import dead_letters, log, offsets
 from ..store.connection import session
 from ..store.queries import bounded_counts, dead_letter_summaries, message_pages
 from .sources import IDS, above_by_time, below_by_time
 
-END = (1 << 63) - 1
 CHUNK = 1_000
 """The number of dead letters that each statement reads."""
 CHUNK_OF_PAYLOADS = 50
@@ -45,7 +45,7 @@ class ErrorGroup:
     example: str
     count: int = 0
     groups: dict[str, int] = field(default_factory=dict)
-    first: int = END
+    first: int = OFFSET_MAX
     last: int = 0
 
     def add(self, summary: DeadLetterSummary) -> None:
@@ -68,7 +68,9 @@ class ErrorGroups:
     next: int | None
 
 
-def by_error(using: str, query: DeadLetterQuery, below: int = END, *, most: int = SEARCH_ROWS) -> ErrorGroups:
+def by_error(
+    using: str, query: DeadLetterQuery, below: int = OFFSET_MAX, *, most: int = SEARCH_ROWS
+) -> ErrorGroups:
     """Return the newest selected dead letters below an offset, in groups of similar errors.
 
     The search ends after about ``most`` dead letters, or after ``SEARCH_SECONDS`` seconds.
@@ -97,7 +99,7 @@ class DeadLetterPage:
     examined: int
 
 
-def page(using: str, query: DeadLetterQuery, below: int = END, *, limit: int = 50) -> DeadLetterPage:
+def page(using: str, query: DeadLetterQuery, below: int = OFFSET_MAX, *, limit: int = 50) -> DeadLetterPage:
     """Return the newest selected dead letters below an offset, at most ``limit``.
 
     If few dead letters match, a page may be empty and still have a ``next``.
@@ -200,7 +202,9 @@ def ids(using: str, query: DeadLetterQuery) -> list[str]:
     """
     with session.migration_errors(using):
         return [
-            summary.id for step in walk(using, query, (0, END), newest_first=False) for summary in step.found
+            summary.id
+            for step in walk(using, query, (0, OFFSET_MAX), newest_first=False)
+            for summary in step.found
         ]
 
 

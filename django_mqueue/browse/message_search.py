@@ -15,6 +15,7 @@ from ..policy.message_query import (
     DEAD,
     DONE,
     IN_FLIGHT,
+    OFFSET_MAX,
     PENDING,
     WAITING,
     Cut,
@@ -33,7 +34,7 @@ from ..store.connection import session
 from ..store.message_rows import own_id
 from ..store.offsets import Registration
 from ..store.queries import message_pages, topic_index
-from ..store.queries.partition_walk import OFFSET_END, Chunk, Found
+from ..store.queries.partition_walk import Chunk, Found
 from .sources import Source, above_by_time, below_by_time, source_of
 
 CHUNK = 500
@@ -276,7 +277,7 @@ def newest_of_all(
     Raises ``TypeError`` or ``ValueError`` if ``start`` is not the ``next`` of such a page.
     """
     position = position_of(NEWEST_OF_ALL, start)
-    (below,) = (OFFSET_END,) if position is None else check_position(position, int)
+    (below,) = (OFFSET_MAX,) if position is None else check_position(position, int)
     topics: dict[int, str] = {}
     read, is_end = 0, False
     with session.migration_errors(using):

@@ -70,7 +70,7 @@ class _TopicPage(QueueView):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         self.form = DeadLetterFilter(self.request.GET)
         below = parse_offset(self.request.GET.get("below", ""))
-        self.below = dead_letters.END if below is None else below
+        self.below = dead_letters.OFFSET_MAX if below is None else below
         context: dict[str, Any] = {}
         if self.form.is_valid():
             data = self.form.cleaned_data
@@ -78,7 +78,7 @@ class _TopicPage(QueueView):
             view = visible.view_of(self.request, topic, dead)
             self.title = printable(_("Dead letters of %(topic)s") % {"topic": topic})
             context = {"topic": topic, "dead": data["dead"], "dead_topic": dead, "seen": view}
-            context |= {"is_newest": self.below == dead_letters.END, **self.found(data, view)}
+            context |= {"is_newest": self.below == dead_letters.OFFSET_MAX, **self.found(data, view)}
             context["under_way"] = [
                 page_url(self.request, "deadletter_run", entry=work.entry)
                 for work in handing_over.under_way(conf.database(), topic)
@@ -187,7 +187,7 @@ class ListPage(_TopicPage):
 
     def _total(self, query: DeadLetterQuery, found: dead_letters.DeadLetterPage) -> dead_letters.Count:
         """Return the number of all that match. The page itself has all of them if it is the only one."""
-        if self.below == dead_letters.END and found.next is None:
+        if self.below == dead_letters.OFFSET_MAX and found.next is None:
             groups = Counter(head.group for head in found.summaries)
             return dead_letters.Count(dict(groups), is_more=False)
         return dead_letter_list.total(conf.database(), query)
