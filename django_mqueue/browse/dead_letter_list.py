@@ -11,7 +11,7 @@ from ..policy.message_query import DEAD, Inspected
 from ..service import message_views
 from ..store.connection import session
 from ..store.queries import message_pages
-from .dead_letters import COUNT_MOST, OFFSET_MAX, SEARCH_ROWS, Count, bounded_walk, count, page
+from .dead_letters import COUNT_MOST, OFFSET_MAX, Count, bounded_walk, count, page
 
 TOTAL_SECONDS = 0.05
 """Time limit for an exact total, in seconds."""
@@ -41,9 +41,7 @@ def neighbours(using: str, query: DeadLetterQuery, offset: int) -> tuple[int | N
     chunk = 2 if query.is_all else None
     previous = None
     with session.migration_errors(using):
-        for step in bounded_walk(
-            using, query, (offset, OFFSET_MAX), SEARCH_ROWS, newest_first=False, chunk=chunk
-        ):
+        for step in bounded_walk(using, query, (offset, OFFSET_MAX), newest_first=False, chunk=chunk):
             if step.found:
                 previous = step.found[0].offset
                 break

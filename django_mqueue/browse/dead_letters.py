@@ -58,36 +58,27 @@ class ErrorGroup:
 class ErrorGroups:
     """Dead letters by error.
 
-    ``errors``: (name of the exception, number of dead letters, groups of similar errors), the largest number first.
-    ``examined``: how many dead letters were read, the newest first. ``next``: the offset below which more follow; None
-    at the end.
+    ``errors``: groups of similar errors, the largest first. ``examined``: how many dead letters were read, the newest
+    first. ``next``: the offset below which more follow; None at the end.
     """
 
-    errors: list[tuple[str, int, list[ErrorGroup]]]
+    errors: list[ErrorGroup]
     examined: int
     next: int | None
 
 
-def by_error(
-    using: str, query: DeadLetterQuery, below: int = OFFSET_MAX, *, most: int = SEARCH_ROWS
-) -> ErrorGroups:
-    """Return the newest selected dead letters below an offset, in groups of similar errors.
-
-    The search ends after about ``most`` dead letters, or after ``SEARCH_SECONDS`` seconds.
-    """
+def by_error(using: str, query: DeadLetterQuery, below: int = OFFSET_MAX) -> ErrorGroups:
+    """Return the newest selected dead letters below an offset, in groups of similar errors."""
     found: dict[Alike, ErrorGroup] = {}
     examined, next_offset = 0, None
     with session.migration_errors(using):
-        for step in bounded_walk(using, query, (0, below), most):
+        for step in bounded_walk(using, query, (0, below)):
             examined, next_offset = step.examined, step.next
             for summary in step.found:
                 similar = found.setdefault(summary.alike, ErrorGroup(summary.alike, summary.error))
                 similar.add(summary)
-    names: dict[str, list[ErrorGroup]] = {}
-    for group in sorted(found.values(), key=lambda group: -group.count):
-        names.setdefault(group.alike.name, []).append(group)
-    errors = [(name, sum(group.count for group in groups), groups) for name, groups in names.items()]
-    return ErrorGroups(sorted(errors, key=lambda error: -error[1]), examined, next_offset)
+    errors = sorted(found.values(), key=lambda group: -group.count)
+    return ErrorGroups(errors, examined, next_offset)
 
 
 @dataclass(frozen=True)
@@ -108,7 +99,7 @@ def page(using: str, query: DeadLetterQuery, below: int = OFFSET_MAX, *, limit: 
     examined, next_offset = 0, None
     chunk = limit + 1 if query.is_all else None
     with session.migration_errors(using):
-        for step in bounded_walk(using, query, (0, below), SEARCH_ROWS, chunk=chunk):
+        for step in bounded_walk(using, query, (0, below), chunk=chunk):
             found += step.found
             examined, next_offset = step.examined, step.next
             if len(found) >= limit:
@@ -161,9 +152,7 @@ def count(
             found = {group: counts[dead, group] for dead, group in pairs if counts.get((dead, group))}
             return Count(found, any(number >= most for number in found.values()))
         found, next_offset = {}, None
-        for step in bounded_walk(
-            using, query, (0, up_to + 1), SEARCH_ROWS, newest_first=False, seconds=seconds
-        ):
+        for step in bounded_walk(using, query, (0, up_to + 1), newest_first=False, seconds=seconds):
             for summary in step.found:
                 found[summary.group] = found.get(summary.group, 0) + 1
             next_offset = step.next
@@ -225,13 +214,12 @@ def bounded_walk(
     using: str,
     query: DeadLetterQuery,
     bounds: tuple[int, int],
-    most: int,
     *,
     newest_first: bool = True,
     chunk: int | None = None,
     seconds: float | None = None,
 ) -> Iterator[Step]:
-    """Yield steps of ``walk`` until the end, or for at most ``seconds`` and ``most`` dead letters.
+    """Yield steps of ``walk`` until the end, or for at most ``seconds`` and about ``SEARCH_ROWS`` dead letters.
 
     ``seconds``: None stands for ``SEARCH_SECONDS``.
     """
@@ -239,7 +227,7 @@ def bounded_walk(
     begun = time.monotonic()
     for step in walk(using, query, bounds, newest_first=newest_first, chunk=chunk):
         yield step
-        if step.examined >= most or time.monotonic() - begun >= seconds:
+        if step.examined >= SEARCH_ROWS or time.monotonic() - begun >= seconds:
             return
 
 
