@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy
 
 from ... import conf
 from ...browse import dead_letter_details, dead_letter_list, dead_letter_topics, dead_letters
+from ...browse.dead_letter_topics import CAP
 from ...browse.masking import IN_LIST
 from ...policy.dead_letter_filter import DeadLetterQuery
 from ...policy.errors import plain
@@ -54,7 +55,7 @@ class DeadLetterTopics(QueueView):
         rows = []
         for one in found.topics:
             dead = None if conf.dead_letter_topic(one.topic) == one.dead_topic else one.dead_topic
-            groups = [(group, count, count >= found.cap) for group, count in sorted(one.groups.items())]
+            groups = [(group, count, count >= CAP) for group, count in sorted(one.groups.items())]
             url = page_url(self.request, "deadletter_errors", topic=one.topic, dead=dead)
             rows.append({"about": one, "dead": dead, "url": url, "groups": groups})
         then = found.next and page_url(self.request, self.url_name, after=found.next)
