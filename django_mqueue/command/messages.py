@@ -46,7 +46,7 @@ def _payload_limit(options: Options, topics: Iterable[str]) -> int:
     A payload can be masked only if it was read as a whole.
     """
     is_masked = not options["unmask"] and any(map(masking.has_mask, topics))
-    return masking.IN_LIST if is_masked else payload_texts.HEAD_BYTES
+    return masking.MASKABLE_BYTES_IN_LIST if is_masked else payload_texts.HEAD_BYTES
 
 
 def _add_peek(parser: ArgumentParser) -> None:
@@ -72,7 +72,7 @@ def peek(options: Options, output: Output) -> None:
         filters["filter"] = lambda message: test(masked_for(options, message))
     limit: int | None = _payload_limit(options, [topic])
     if whole:
-        limit = None if options["unmask"] else masking.WHOLE
+        limit = None if options["unmask"] else masking.MASKABLE_BYTES
     page = inspect.messages(
         topic, group=options["group"], limit=options["limit"], start=options["start"],
         newest_first=options["newest_first"], payload_limit=limit, using=options["database"], **filters,

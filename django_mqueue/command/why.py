@@ -56,7 +56,7 @@ def why(options: Options, output: Output) -> None:
     with timezone.override(UTC):
         for offset in _offsets(alias, options):
             found = timeline.message_timeline(
-                alias, offset, payload_limit=lambda _: masking.WHOLE,
+                alias, offset, payload_limit=lambda _: masking.MASKABLE_BYTES,
                 groups=GROUPS_MAX if group is None else SEARCHED_MAX,
             )  # fmt: skip
             if found is None:

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy
 from ... import conf
 from ...browse import dead_letter_details, dead_letter_list, dead_letter_topics, dead_letters
 from ...browse.dead_letter_topics import CAP
-from ...browse.masking import IN_LIST
+from ...browse.masking import MASKABLE_BYTES_IN_LIST
 from ...policy.dead_letter_filter import DeadLetterQuery
 from ...policy.errors import plain
 from ...policy.message_query import Inspected
@@ -154,7 +154,7 @@ class ListPage(_TopicPage):
     def found(self, data: Data, view: View) -> dict[str, Any]:
         using, query = conf.database(), query_of(view.allowed(data))
         found = dead_letters.page(using, query, self.below, limit=PAGE)
-        limit = payloads.HEAD_BYTES if view.everything else IN_LIST
+        limit = payloads.HEAD_BYTES if view.everything else MASKABLE_BYTES_IN_LIST
         messages = dead_letter_list.beginnings(
             using, query.topic, [head.offset for head in found.summaries], limit
         )

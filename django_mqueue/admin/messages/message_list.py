@@ -105,7 +105,7 @@ class MessagesPage(QueueView):
         topic, start = form.cleaned_data["topic"], self.request.GET.get("start") or None
         topics = [topic] if topic else ["", *conf.topics()]
         sees_everything = all(sees_all(self.request, one) for one in topics)
-        payload_limit = payloads.HEAD_BYTES if sees_everything else masking.IN_LIST
+        payload_limit = payloads.HEAD_BYTES if sees_everything else masking.MASKABLE_BYTES_IN_LIST
         if text := form.cleaned_data["find"]:
             return self._find(text, topic or None, payload_limit)
         if not topic:

@@ -88,7 +88,7 @@ def read(request: HttpRequest, word: str) -> MessageTimeline | None:
         return None
 
     def limit(topic: str) -> int:
-        return payloads.BODY_BYTES if sees_all(request, topic) else masking.WHOLE
+        return payloads.BODY_BYTES if sees_all(request, topic) else masking.MASKABLE_BYTES
 
     return message_timeline(conf.database(), offset, payload_limit=limit, groups=GROUPS)
 
