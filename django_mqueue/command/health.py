@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from django.db import Error
 
-from .. import conf
 from ..store.connection import session
 from ..store.queries import group_positions
 from .output import Output
@@ -52,7 +51,7 @@ def health(options: Options, output: Output) -> None:
     path, names, most = options["liveness_file"], options["worker"], options["max_age"].total_seconds()
     checks = [] if path is None else [_of_file(path, most)]
     if names or path is None:
-        checks += _of_database(conf.database(options["database"]), names, most)
+        checks += _of_database(options["database"], names, most)
     output.table("checks", [one.row for one in checks])
     for one in checks:
         if one.reason:

@@ -6,7 +6,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable
 from typing import Any
 
-from .. import conf, inspect
+from .. import inspect
 from ..policy import durations
 from ..service import redrive as services
 from ..service.actions import Author, BulkRecord
@@ -82,7 +82,7 @@ def _changes(change: Callable[..., int], done: str) -> Callable[[Options, Output
 def delay(options: Options, output: Output) -> None:
     until = options["until"]
     if until is None:
-        until = durations.moment(now_ms(conf.database(options["database"]))) + options["duration"]
+        until = durations.moment(now_ms(options["database"])) + options["duration"]
     output.values(until=until)
 
     def change(topic: str, **arguments: Any) -> int:
@@ -137,9 +137,7 @@ def erase(options: Options, output: Output) -> None:
 
 def _say_unknown(options: Options, output: Output) -> None:
     """Print a note if the topic is unknown. It is no ``problem``: an earlier call may have deleted the last message."""
-    if options["topic"] is not None and (
-        text := unknown_topic(conf.database(options["database"]), options["topic"])
-    ):
+    if options["topic"] is not None and (text := unknown_topic(options["database"], options["topic"])):
         output.say(f"The {text}.")
         output.document(note=text)
 
@@ -166,7 +164,7 @@ def _add_redrive(parser: ArgumentParser) -> None:
 
 def redrive_or_purge(options: Options, output: Output) -> None:
     """Redrive or purge dead letters: the name of the verb says which."""
-    verb, topic, group = options["part"], options["topic"], options["group"]
+    verb, topic, group = options["subcommand"], options["topic"], options["group"]
     ids, limit = options["id"], options["limit"]
     names = ("error", "failed_after", "failed_before")
     filters = {name: options[name] for name in names if options[name] is not None}

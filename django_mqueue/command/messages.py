@@ -120,7 +120,7 @@ def _add_find(parser: ArgumentParser) -> None:
 
 
 def find(options: Options, output: Output) -> None:
-    id, key, alias = options["id"], options["key"], conf.database(options["database"])
+    id, key, alias = options["id"], options["key"], options["database"]
     if id is None and key is None:
         raise Refused("give an id, an offset, or --key")
     if id is not None:

@@ -10,7 +10,6 @@ from typing import Any
 
 from django.db import transaction
 
-from .. import conf
 from ..messages import OutgoingMessage
 from ..service import publish as publishing
 from ..service.actions import Author, record
@@ -51,7 +50,7 @@ def publish(options: Options, output: Output) -> None:
         if text.strip() or not options["lines"]:
             place = f"line {number}" if options["lines"] else "the payload"
             messages[place] = _message(options, place, text)
-    topic, using = options["topic"], conf.database(options["database"])
+    topic, using = options["topic"], options["database"]
     sizes = [_checked_size(topic, place, message) for place, message in messages.items()]
     if options["dry_run"]:
         output.values(topic=topic, messages=len(sizes), bytes=sum(sizes))

@@ -7,7 +7,6 @@ from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
 from typing import Any
 
-from .. import conf
 from ..policy.filters import PAYLOAD, payload_path
 from ..stats import topic_list
 from .output import Output, Refused
@@ -103,7 +102,7 @@ def author_of(options: Options) -> dict[str, Any]:
 
 def check_known(options: Options, output: Output) -> None:
     """Report a problem if the topic is unknown. Call it when nothing was found: the name may be mistyped."""
-    if problem := unknown_topic(conf.database(options["database"]), options["topic"]):
+    if problem := unknown_topic(options["database"], options["topic"]):
         output.problem(problem)
 
 

@@ -9,7 +9,6 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
-from .. import conf
 from ..doctor import blockers as blocking
 from ..doctor.accounts import ACCOUNTS
 from ..doctor.blockers import Blockers
@@ -39,7 +38,7 @@ def _add_doctor(parser: ArgumentParser) -> None:
 
 
 def doctor(options: Options, output: Output) -> None:
-    examination = examine(conf.database(options["database"]), options["account"])
+    examination = examine(options["database"], options["account"])
     output.table("facts", [{"name": name, "value": value} for name, value in examination.facts.items()])
     output.entries("findings", [_row(one) for one in examination.findings], _finding)
     counts = Counter(one.severity for one in examination.findings)
@@ -71,7 +70,7 @@ def _add_blockers(parser: ArgumentParser) -> None:
 
 
 def blockers(options: Options, output: Output) -> None:
-    found = blocking.find(conf.database(options["database"]), older_than=options["older_than"])
+    found = blocking.find(options["database"], older_than=options["older_than"])
     empty = "none that this account may see" if found.missing else "none"
     output.table(
         "waits", _waits(found), title="Statements that wait for locks on the queue's tables", empty=empty

@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from .. import conf
 from ..drawing.printing import on_a_line
 from ..policy import names
 from ..policy.batching import batches
@@ -198,9 +197,7 @@ def show_groups(snapshot: StatusSnapshot, output: Output) -> None:
 def status(options: Options, output: Output) -> None:
     limits = [limit for name in ("more_than", "dead") if (limit := options[f"fail_if_{name}"]) is not None]
     count_limit = min(max(1_000, *(limit + 1 for limit in limits)), numbers.EXACT_MAX) if limits else None
-    snapshot = read_status(
-        conf.database(options["database"]), options["topics"], count_limit, rates=not options["no_rates"]
-    )
+    snapshot = read_status(options["database"], options["topics"], count_limit, rates=not options["no_rates"])
     show(snapshot, output)
     for problem in _problems(options, snapshot.topics):
         output.problem(problem)
@@ -241,7 +238,7 @@ def _add_top(parser: ArgumentParser) -> None:
 
 def _frames(options: Options) -> Iterator[str]:
     """Yield frames as text. If the database does not answer, a frame shows the error and the previous figures."""
-    alias, interval, last = conf.database(options["database"]), options["interval"], ""
+    alias, interval, last = options["database"], options["interval"], ""
     lost_at: str | None = None
     while True:
         clock = f"{datetime.now(UTC):%H:%M:%S} UTC"

@@ -87,7 +87,7 @@ def _add_groups(parser: ArgumentParser) -> None:
 @session.cached_queries()
 def groups(options: Options, output: Output) -> None:
     topic, using = options["topic"], options["database"]
-    snapshot = read_status(conf.database(using), [topic])
+    snapshot = read_status(using, [topic])
     if snapshot.unknown:
         raise Refused(f"{snapshot.unknown[0]}. List the topics: mqueue topics")
     show_groups(snapshot, output)

@@ -18,10 +18,10 @@ Options = dict[str, Any]
 class Verb:
     """A verb of ``manage.py mqueue``.
 
-    ``run``: does the work, and reports to the ``Output``. ``add_arguments``: adds the arguments of the verb.
-    ``changes``: the verb changes something. It then has the option ``--dry-run``. ``recorded``: the change is an
-    operator's action. The verb then has the options ``--by`` and ``--why``.
-    ``deletes``: the verb deletes something. It then asks for confirmation, unless ``--yes`` is given.
+    ``run``: does the work, and reports to the ``Output``. Its option ``database`` is an alias, never None.
+    ``add_arguments``: adds the arguments of the verb. ``changes``: the verb changes something. It then has the option
+    ``--dry-run``. ``recorded``: the change is an operator's action. The verb then has the options ``--by`` and
+    ``--why``. ``deletes``: the verb deletes something. It then asks for confirmation, unless ``--yes`` is given.
     """
 
     name: str

@@ -44,7 +44,7 @@ def _add_why(parser: ArgumentParser) -> None:
 
 
 def why(options: Options, output: Output) -> None:
-    topic, group, alias = options["topic"], options["group"], conf.database(options["database"])
+    topic, group, alias = options["topic"], options["group"], options["database"]
     names.check_name("topic", topic, names.LONG_TOPIC_MAX)
     if group is not None:
         check_group(group)
