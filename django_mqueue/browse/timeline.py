@@ -178,7 +178,7 @@ class _TimelineReader:
             **self.row,
             **state,
             "dead_letter": dead_letters.get(group),
-            "came_back": group in copied_for,
+            "was_redriven": group in copied_for,
             "is_early": is_early,
         }
         if state["acked"] is None and not is_early and self.offset > int(state["done_to"]):

@@ -129,7 +129,7 @@ MESSAGE_COLUMNS = (
 )  # fmt: skip
 STATE_COLUMNS = (
     "acked", "in_flight", "invisible_until", "retry_count", "failure_count", "handed", "delivered_to", "delivered_at",
-    "acked_at", "errors", "dead_letter", "came_back",
+    "acked_at", "errors", "dead_letter", "was_redriven",
 )  # fmt: skip
 
 _MESSAGE = (
@@ -142,7 +142,7 @@ _AT_OFFSETS = (
 )
 
 
-CAME_BACK = (
+WAS_REDRIVEN = (
     "EXISTS (SELECT 1 FROM queue_messages c FORCE INDEX (queue_messages_due) WHERE c.topic = m.topic"
     " AND c.failed_group IS NULL AND c.original_id = COALESCE(m.original_id, m.id) AND c.consumer_group = %s"
     " AND c.partition_key = m.partition_key AND c.`offset` > m.`offset`)"
@@ -162,13 +162,13 @@ def rows_of_group(
     """Return the columns of ``rows`` and the group's delivery state (``STATE_COLUMNS``).
 
     ``dead_letter``: the offset of its dead letter, whose id consists of the original offset and the group.
-    ``came_back``: see ``CAME_BACK``.
+    ``was_redriven``: see ``WAS_REDRIVEN``.
     """
     found = session.fetch(
         using,
         f"SELECT {_MESSAGE}, s.acked, s.in_flight, s.invisible_until, s.retry_count, s.failure_count, s.handed,"
         f" s.delivered_to, s.delivered_at, s.acked_at, s.errors, d.`offset`,"
-        f" s.acked = 1 AND d.`offset` IS NULL AND s.errors IS NOT NULL AND {CAME_BACK}{_AT_OFFSETS}"
+        f" s.acked = 1 AND d.`offset` IS NULL AND s.errors IS NOT NULL AND {WAS_REDRIVEN}{_AT_OFFSETS}"
         " LEFT JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = m.topic"
         " AND s.partition_key = m.partition_key AND s.message_offset = m.`offset`"
         " LEFT JOIN queue_messages d FORCE INDEX (queue_messages_dedupe) ON s.acked = 1 AND d.topic = %s"
