@@ -31,18 +31,18 @@ class TopicRow:
     rates: Rates | None
     groups: list[GroupRow]
     alarms: list[Alarm]
-    unseen: int = 0
+    groups_left_out: int = 0
     """Number of groups that do not fit on the page."""
 
     @property
-    def bad(self) -> int:
+    def alarm_count(self) -> int:
         alarms = [*self.alarms, *(alarm for row in self.groups for alarm in row.alarms)]
         return sum(alarm.is_bad for alarm in alarms)
 
     @property
-    def notes(self) -> int:
+    def note_count(self) -> int:
         """The number of notes: alarms that are not bad."""
-        return len(self.alarms) + sum(len(row.alarms) for row in self.groups) - self.bad
+        return len(self.alarms) + sum(len(row.alarms) for row in self.groups) - self.alarm_count
 
     @property
     def oldest(self) -> timedelta:

@@ -60,7 +60,7 @@ class TopicPage(QueueView):
             "known": about,
             "figures": topic_figures,
             "groups": [group_row(figures[pair]) for pair in pairs],
-            "unseen": len(about.groups) - len(pairs),
+            "groups_left_out": len(about.groups) - len(pairs),
             "alarms": alarms.of_topic(about, topic_figures, []),
             "holds": [(one, alarm) for one in blockers if (alarm := alarms.of_blocker(one))],
             "retention": timedelta(seconds=conf.get("RETENTION", topic)),
