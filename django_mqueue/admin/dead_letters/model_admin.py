@@ -47,7 +47,7 @@ class DeadLetterTopics(QueueView):
     url_name = "deadletter_changelist"
     title = NAVIGATION["deadletter_changelist"]
     template_name = "admin/django_mqueue/dead_letter_topics.html"
-    is_list = True
+    is_top_level = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         after = self.request.GET.get("after", "")

@@ -76,7 +76,7 @@ class Jobs(QueueView):
     route, url_name = "jobs", "jobs"
     template_name = "admin/django_mqueue/jobs.html"
     title = NAVIGATION["jobs"]
-    is_list = True
+    is_top_level = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         queues = sorted({queue for backend in backends() for queue in backend.queues})

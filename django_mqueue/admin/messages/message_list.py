@@ -71,7 +71,7 @@ class MessagesPage(QueueView):
     url_name = "message_changelist"
     template_name = "admin/django_mqueue/messages.html"
     title = NAVIGATION["message_changelist"]
-    is_list = True
+    is_top_level = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         form = SearchForm(self.request.GET)

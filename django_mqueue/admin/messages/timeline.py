@@ -36,7 +36,7 @@ class MessagePage(QueueView):
 
     url_name = "message_change"
     template_name = "admin/django_mqueue/message.html"
-    every = 5
+    refresh_seconds = 5
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         word = unquote(kwargs["object_id"])
