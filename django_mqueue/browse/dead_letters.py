@@ -1,4 +1,4 @@
-"""Search dead letters for the admin, by error or page by page.
+"""Search, count and read dead letters.
 
 Each search is bounded, and returns where the next one continues.
 """

@@ -1,4 +1,4 @@
-"""Order topics by urgency, for when there are too many to read the figures of each."""
+"""Order topics by urgency. Callers use this if there are too many topics to read all figures."""
 
 from __future__ import annotations
 
