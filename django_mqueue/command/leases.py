@@ -49,7 +49,7 @@ def leases(options: Options, output: Output) -> None:
             f"partition {options['partition']!r} is unknown: topic {options['topic']!r} has no message of it, and"
             f" group {options['group']!r} has no position or lease there"
         )
-    output.document(next=found.next)
+    output.add_to_json(next=found.next)
     if found.next is not None:
         output.say(f"There are more partitions: use --after={quote(found.next)}")
 

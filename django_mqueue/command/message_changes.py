@@ -139,7 +139,7 @@ def _say_unknown(options: Options, output: Output) -> None:
     """Print a note if the topic is unknown. It is no ``problem``: an earlier call may have deleted the last message."""
     if options["topic"] is not None and (text := unknown_topic(options["database"], options["topic"])):
         output.say(f"The {text}.")
-        output.document(note=text)
+        output.add_to_json(note=text)
 
 
 def _add_dead_letters(parser: ArgumentParser) -> None:

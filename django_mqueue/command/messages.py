@@ -86,7 +86,7 @@ def peek(options: Options, output: Output) -> None:
             if message.headers:
                 output.say(f"headers: {payload_texts.pretty(message.headers)}")
             output.say(payload_texts.whole(message))
-    output.document(next=page.next)
+    output.add_to_json(next=page.next)
     if page.next is not None:
         output.say(f"There may be more messages: use --start={quote(page.next)}")
     if not rows:
@@ -138,14 +138,14 @@ def find(options: Options, output: Output) -> None:
         on_a_line="payload",
         wide=("kind", "group", "published"),
     )
-    output.document(topics_searched=found.topics)
+    output.add_to_json(topics_searched=found.topics)
     if found.messages:
         first = found.messages[0]
         why = command_line(alias, "mqueue", "why", first.stored_in, str(first.row_offset))
         output.say(f"See why: {why}")
         return
     possibilities = list(_possibilities(alias, found, id, key))
-    output.document(possibilities=possibilities)
+    output.add_to_json(possibilities=possibilities)
     for number, text in enumerate(possibilities, 1):
         output.say(f"{number}. {text}")
     name = "id" if key else "id or offset"  # An offset is not searched together with a key.

@@ -85,7 +85,7 @@ class Output:
                 if text := as_text(value):
                     self.write(f"{_words(name)}: {for_terminal(text)}")
 
-    def document(self, **values: Any) -> None:
+    def add_to_json(self, **values: Any) -> None:
         """Add values to the JSON document, and print nothing."""
         self._document |= values
 

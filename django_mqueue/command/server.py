@@ -80,7 +80,7 @@ def blockers(options: Options, output: Output) -> None:
         "transactions", [{**row, "topics": _cut(row["topics"])} for row in transactions],
         title="Open transactions that published or locked rows", empty=empty,
     )  # fmt: skip
-    output.document(transactions=transactions)
+    output.add_to_json(transactions=transactions)
     if any(row["published"] == PERHAPS for row in transactions):
         output.say(
             f"{PERHAPS}: the server does not show whether a transaction published, and in which tables its rows are."

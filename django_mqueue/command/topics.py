@@ -62,7 +62,7 @@ def topics(options: Options, output: Output) -> None:
         output.say(
             f"Of {late} topics past their retention, the {len(blockers)} latest were examined for blockers."
         )
-    output.document(next=page.next)
+    output.add_to_json(next=page.next)
     if page.next is not None:
         output.say(f"There are more topics: use --after={quote(page.next)}")
 

@@ -64,7 +64,7 @@ def why(options: Options, output: Output) -> None:
             if topic not in (found.topic, found.stored_in):
                 raise Refused(f"offset {offset} is a message of topic {found.stored_in!r}, not of {topic!r}")
             documents.append(_print_explanation(alias, found, options, output))
-    output.values(messages=documents if output.as_json else None)
+    output.add_to_json(messages=documents)
 
 
 def _offsets(alias: str, options: Options) -> list[int]:
