@@ -71,9 +71,8 @@ def facts(using: str, found: MessageTimeline) -> dict[str, Facts]:
     }
     if not states:
         return {}
-    topic = found.stored_in
     with session.migration_errors(using):
-        return _Reader(using, topic, found, states).read()
+        return _Reader(using, found, states).read()
 
 
 def topic_facts(using: str, topic: str) -> tuple[datetime, int]:
@@ -85,13 +84,10 @@ def topic_facts(using: str, topic: str) -> tuple[datetime, int]:
 
 
 class _Reader:
-    def __init__(
-        self, using: str, topic: str, found: MessageTimeline, states: Mapping[str, GroupState]
-    ) -> None:
-        self.using, self.topic, self.states = using, topic, states
-        self.partition = found.partition
-        self.offset = found.message.offset if found.message.dead_letter is None else found.message.dead_letter
-        self.lease_ms = conf.lease_ms(topic)
+    def __init__(self, using: str, found: MessageTimeline, states: Mapping[str, GroupState]) -> None:
+        self.using, self.topic, self.states = using, found.stored_in, states
+        self.partition, self.offset = found.partition, found.row_offset
+        self.lease_ms = conf.lease_ms(self.topic)
 
     def read(self) -> dict[str, Facts]:
         registered = offsets.registrations(self.using, self.topic)

@@ -51,7 +51,7 @@ class MessageTimeline:
     """A message, its state for each group, and related rows.
 
     - ``message``: the content of the row. For a dead letter, it includes the state for the group that failed.
-    - ``topic``: the topic that the message was published to. ``stored_in``: the topic of the row. ``id``: the row's id.
+    - ``topic``: the topic that the message was published to. ``stored_in``, ``row_offset``, ``id``: of the row.
     - ``group_states``: the states for the topic's groups, up to a limit. ``more_groups``: there are other groups.
     - ``original``: the row from which a dead letter, a retry or a redriven message was made, if it still exists.
     - ``dead_letters``: the dead letters of the message. ``copies``: rows with its id that a retry, a redrive or a
@@ -61,6 +61,7 @@ class MessageTimeline:
     message: Inspected
     topic: str
     stored_in: str
+    row_offset: int
     id: str
     partition: str
     created_at: int
@@ -125,6 +126,7 @@ class _TimelineReader:
             message=message,
             topic=topic,
             stored_in=self.stored_in,
+            row_offset=self.offset,
             id=row["id"],
             partition=self.partition,
             created_at=created_at,

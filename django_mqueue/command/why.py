@@ -99,9 +99,8 @@ def _print_explanation(
 ) -> dict[str, Any]:
     """Print the explanation of one message. Return it for the JSON document."""
     message = found.message
-    row_offset = message.offset if message.dead_letter is None else message.dead_letter
     about = {
-        "topic": found.stored_in, "offset": row_offset, "key": key_of(found.partition), "id": message.id,
+        "topic": found.stored_in, "offset": found.row_offset, "key": key_of(found.partition), "id": message.id,
         "kind": message.kind, "published": message.published_at, "target": message.target,
     }  # fmt: skip
     if not output.as_json:
@@ -111,7 +110,7 @@ def _print_explanation(
         sentences = [*explanation.state, *explanation.reasons]
         if not sentences:
             continue
-        remedy = _remedy(alias, found, explanation, row_offset)
+        remedy = _remedy(alias, found, explanation)
         rows.append(
             {
                 "group": explanation.group,
@@ -160,7 +159,7 @@ def _is_strict(topic: str, group: str) -> bool | None:
     return next((one.strict for one in registry.handlers() if (one.topic, one.group) == (topic, group)), None)
 
 
-def _remedy(alias: str, found: MessageTimeline, explanation: Explanation, offset: int) -> str | None:
+def _remedy(alias: str, found: MessageTimeline, explanation: Explanation) -> str | None:
     """Return the command that helps; None if nothing is needed."""
     topic, group, id = found.stored_in, explanation.group or "GROUP", found.message.id
     # If a group consumes the dead-letter topic itself, its commands name that topic. All others name the original.
@@ -180,7 +179,7 @@ def _remedy(alias: str, found: MessageTimeline, explanation: Explanation, offset
         reasons.START_WORKER: start,
         reasons.RELEASE: ("mqueue", "release", topic, group, "--partition", found.partition),
         reasons.REDRIVE: ("mqueue", "redrive", original, "--group", failed_group, "--id", id),
-        reasons.RESET: ("mqueue", "reset", topic, group, str(offset), "--dry-run"),
+        reasons.RESET: ("mqueue", "reset", topic, group, str(found.row_offset), "--dry-run"),
         reasons.SUBSCRIBE: ("mqueue", "subscribe", topic, group),
         reasons.UNHOLD: ("mqueue", "unhold", original, *selected),
         reasons.HURRY: ("mqueue", "hurry", original, *selected),

@@ -49,7 +49,7 @@ class MessagePage(QueueView):
             raise Http404(text % {"offset": printable(word)[:20]})
         self.title = _("Message %(offset)s") % {"offset": word}
         message = shown(request, found.message)
-        offset = _offset(found)
+        offset = found.row_offset
         is_scheduled = found.message.status == SCHEDULED
         is_withheld = isinstance(message.payload, masking.Withheld)
         has_topic_page = TopicForm({"topic": found.topic}).is_valid()
@@ -93,11 +93,6 @@ def read(request: HttpRequest, word: str) -> MessageTimeline | None:
     return message_timeline(conf.database(), offset, payload_limit=limit, groups=GROUPS)
 
 
-def _offset(found: MessageTimeline) -> int:
-    dead_letter = found.message.dead_letter
-    return found.message.offset if dead_letter is None else dead_letter
-
-
 def _row(
     request: HttpRequest, found: MessageTimeline, state: GroupState, facts: Facts | None
 ) -> dict[str, Any]:
@@ -105,7 +100,7 @@ def _row(
     message, parked = state.message, state.parked_retry
     hurry_url = skip_url = dead_letter_url = None
     if state.is_for and message.status in (PENDING, WAITING):
-        names = {"topic": found.stored_in, "group": state.group, "offset": _offset(found)}
+        names = {"topic": found.stored_in, "group": state.group, "offset": found.row_offset}
         hurry_url = allowed_url(request, "hurry_message", **names)
         skip_url = allowed_url(request, "skip_message", **names)
     if message.status == DEAD and message.dead_letter is not None:
