@@ -13,11 +13,7 @@ from ..exceptions import NotRegistered
 from ..policy.batching import batches_by_weight
 from ..policy.message_query import (
     DEAD,
-    DONE,
-    IN_FLIGHT,
     OFFSET_MAX,
-    PENDING,
-    WAITING,
     Cut,
     FailedAttempt,
     Inspected,
@@ -27,6 +23,7 @@ from ..policy.message_query import (
     check_position,
     cursor_of,
     position_of,
+    status_of,
 )
 from ..service import message_views
 from ..store import offsets
@@ -213,14 +210,9 @@ class Search:
             else {}
         )
         for row in rows.values():
-            if row["acked"] is None:
-                done = row["offset"] <= positions[row["partition"]].acked
-                row["status"] = DONE if done else PENDING
-                row["is_early"] = row["offset"] <= self.registration.start
-            elif row["acked"]:
-                row["status"] = DONE if row["dead_letter"] is None else DEAD
-            else:
-                row["status"] = IN_FLIGHT if row["in_flight"] else WAITING
+            position = positions.get(row["partition"])
+            row["status"] = status_of(row, position.acked if position else 0)
+            row["is_early"] = row["offset"] <= self.registration.start
 
     def _matches(self, found: Found, row: Row) -> bool:
         query = self.query

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import conf
-from ..policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING, Inspected
+from ..policy.message_query import DEAD, SCHEDULED, Inspected, status_of
 from ..policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX, scheduled_topic
 from ..service import message_views
 from ..service.message_views import LOG, Row
@@ -175,20 +175,15 @@ class _TimelineReader:
         parked: Mapping[str, Inspected],
     ) -> GroupState:
         group, target = state["group"], self.row["target"]
-        is_early = self.offset <= int(state["start"])
+        start = int(state["start"])
         row = {
             **self.row,
             **state,
             "dead_letter": dead_letters.get(group),
             "was_redriven": group in copied_for,
-            "is_early": is_early,
+            "is_early": self.offset <= start,
         }
-        if state["acked"] is None and not is_early and self.offset > int(state["done_to"]):
-            row["status"] = PENDING  # A reset may also have begun again after a dead letter.
-        elif state["acked"] is None or state["acked"]:
-            row["status"] = DEAD if group in dead_letters else DONE
-        else:
-            row["status"] = IN_FLIGHT if state["in_flight"] else WAITING
+        row["status"] = status_of(row, max(start, int(state["done_to"])))
         message = message_views.to_inspected(row, None, topic=self.topic, group=group, location=LOG)
         return GroupState(
             group=group,

@@ -25,6 +25,15 @@ SLACK_MS = 60_000
 """Tolerance of a search by time, in milliseconds: rows of the log that are close in time may be out of order."""
 
 
+def status_of(row: Mapping[str, Any], done_to: int) -> str:
+    """Return the status of a row of the log for a group. ``done_to``: the group's position in the row's partition."""
+    if row["acked"] is None and int(row["offset"]) > done_to:
+        return PENDING  # A reset may also have begun again after a dead letter.
+    if row["acked"] is None or row["acked"]:
+        return DONE if row["dead_letter"] is None else DEAD
+    return IN_FLIGHT if row["in_flight"] else WAITING
+
+
 @dataclass(frozen=True)
 class FailedAttempt:
     """A failed attempt. ``error``: the error's own line first, then its traceback, cut to 4 KiB."""
