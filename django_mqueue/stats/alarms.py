@@ -116,7 +116,7 @@ def _of_handlers(figures: GroupFigures) -> list[tuple[bool, str]]:
 
 def of_topic(
     known: KnownTopic,
-    figures: TopicFigures | None,
+    figures: TopicFigures,
     blockers: Sequence[Hold] | None,
     overdue: timedelta = ZERO,
 ) -> list[Alarm]:
@@ -128,7 +128,7 @@ def of_topic(
     """
     if not known.groups:
         text = _("No group: no group consumes the topic, and none of its messages are ever deleted")
-        is_empty = figures is not None and not figures.kept.value and not figures.scheduled.value
+        is_empty = not figures.kept.value and not figures.scheduled.value
         return [] if is_empty else [Alarm(text)]
     if blockers is None:
         text = _("Deletion is late by %(time)s") % {"time": age(overdue)}
