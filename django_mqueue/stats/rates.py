@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import cache
 
 from .. import conf
-from ..policy.durations import moment
+from ..policy.durations import moment, moment_or_none
 from ..policy.message_query import DONE
 from ..store.connection import session
 from ..store.offsets import Registration
@@ -100,9 +100,7 @@ def _rates(
         steps.series(slices, lambda row: row.status is not None, _published_at, kept_from),
         finished,
         steps.series(dead_letters, lambda row: group in (None, row.failed_group), _published_at, steps.start),
-        moment(kept_from),
-        None if finished_from is None else moment(finished_from),
-        moment(steps.now), skipped,
+        moment(kept_from), moment_or_none(finished_from), moment(steps.now), skipped,
     )  # fmt: skip
 
 

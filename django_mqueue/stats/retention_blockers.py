@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from .. import conf
-from ..policy.durations import moment
+from ..policy.durations import moment, moment_or_none
 from ..policy.message_query import DONE, OFFSET_MAX
 from ..policy.names import key_of
 from ..protocol.retention.garbage_collection import is_kept
@@ -99,7 +99,7 @@ class _Blockers:
                 found.append(
                     Hold(
                         self.topic, reason, one.group, one.partition, key_of(one.partition), one.watermark, one.offset,
-                        moment(at), self._overdue(at), None if since is None else moment(since),
+                        moment(at), self._overdue(at), moment_or_none(since),
                     )
                 )  # fmt: skip
         return found

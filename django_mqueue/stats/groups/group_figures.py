@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from ... import conf
-from ...policy.durations import moment
+from ...policy.durations import moment, moment_or_none
 from ...policy.names import scheduled_topic
 from ...store import removal
 from ...store.connection import session
@@ -78,8 +78,7 @@ class _Groups:
             bool(registered and registered.paused), self.alive.get(pair, 0),
             backlog.pending, backlog.in_flight, backlog.waiting, self._scheduled(topic, group),
             capped(self.dead.get((self.dead_topics[topic], group), 0), self.row_cap),
-            None if at is None else backlog.oldest,
-            None if at is None else moment(at),
+            None if at is None else backlog.oldest, moment_or_none(at),
             None if at is None else timedelta(milliseconds=max(self.now - at, 0)),
             backlog.oldest_is_exact, self._dead_lately(topic, group),
             work.running_for, work.queued_for, work.usual, work.quiet_for, pair in self.removing,

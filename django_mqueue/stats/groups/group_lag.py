@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...policy.durations import moment
+from ...policy.durations import moment_or_none
 from ...policy.names import key_of
 from ...store import removal
 from ...store.connection import session
@@ -65,8 +65,7 @@ def _rows(
         rows.append(
             PartitionLag(
                 one.partition, key_of(one.partition), counted[one.partition], one.acked, one.newest, state.owner,
-                None if state.renewed_at is None else moment(state.renewed_at),
-                None if state.moved_at is None else moment(state.moved_at),
+                moment_or_none(state.renewed_at), moment_or_none(state.moved_at),
             )
         )  # fmt: skip
     return rows

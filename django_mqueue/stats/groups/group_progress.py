@@ -5,12 +5,12 @@ The functions are public in ``django_mqueue.inspect``.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from ... import conf
 from ...policy import names
-from ...policy.durations import moment
+from ...policy.durations import moment, moment_or_none
 from ...policy.names import check_partition, key_of
 from ...service import message_views
 from ...service.registration import check_names, registration_of
@@ -103,17 +103,13 @@ def _progress(alias: str, topic: str, group: str, start: int, names: list[str]) 
         rows.append(
             PartitionPlace(
                 topic, group, name, key_of(name), lag, acked[name], max(state.scanned, acked[name]),
-                _moment(state.moved_at), _lease_status(state, now, lease_ms), state.owner, state.holder,
-                _moment(state.leased_at), _moment(state.renewed_at),
+                moment_or_none(state.moved_at), _lease_status(state, now, lease_ms), state.owner, state.holder,
+                moment_or_none(state.leased_at), moment_or_none(state.renewed_at),
                 None if state.renewed_at is None else timedelta(milliseconds=max(now - state.renewed_at, 0)),
                 in_flight.get(name, 0),
             )
         )  # fmt: skip
     return rows
-
-
-def _moment(ms: int | None) -> datetime | None:
-    return None if ms is None else moment(ms)
 
 
 def _lease_status(state: PartitionState, now: int, lease_ms: int) -> str | None:
