@@ -215,7 +215,8 @@ class Command(BaseCommand):
                 raise CommandError(f"{handler.name}: {text}")
         alias = conf.database(options["database"])
         if alias not in connections:
-            raise CommandError(f"--database {alias!r} is no entry of DATABASES: {', '.join(connections)}")
+            what = 'MQUEUE["DATABASE"]' if options["database"] is None else "--database"
+            raise CommandError(f"{what} {alias!r} is no entry of DATABASES: {', '.join(connections)}")
         for problem in self._problems(alias):
             if problem.level >= ERROR:
                 raise CommandError(str(problem))
