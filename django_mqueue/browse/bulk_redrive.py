@@ -19,7 +19,7 @@ from ..service.actions import BulkRecord
 from ..service.redrive import AT_ONCE, DeadLetterRow, DeadLetterSelection
 from ..store.connection import session
 from ..store.queries import message_pages
-from .dead_letters import END, walk
+from .dead_letters import OFFSET_MAX, walk
 
 STEP = 1.0
 """Seconds after which a step ends."""
@@ -76,7 +76,7 @@ def step(
     begun = time.monotonic()
     moved = locked = unregistered = examined = 0
     redriven: list[tuple[str, str]] = []
-    bounds, chunk = (above, min(up_to, END - 1) + 1), min(AT_ONCE, limit)
+    bounds, chunk = (above, min(up_to, OFFSET_MAX - 1) + 1), min(AT_ONCE, limit)
     with session.raises_not_migrated(using):
         for part in walk(using, query, bounds, newest_first=False, chunk=chunk, sized=True):
             before, examined, position = examined, part.examined, part.next

@@ -11,7 +11,7 @@ from ..policy.message_query import DEAD, Inspected
 from ..service import message_views
 from ..store.connection import session
 from ..store.queries import message_pages
-from .dead_letters import COUNT_MOST, END, SEARCH_ROWS, Count, bounded_walk, count, page
+from .dead_letters import COUNT_MOST, OFFSET_MAX, Count, bounded_walk, count, page
 
 TOTAL_SECONDS = 0.05
 """Time limit for an exact total, in seconds."""
@@ -24,12 +24,12 @@ def total(using: str, query: DeadLetterQuery) -> Count:
     If an index counts them, each group is counted up to a maximum, which grows while the counts are fast enough.
     """
     begun, most = time.monotonic(), COUNT_MOST
-    found = count(using, query, END - 1, seconds=TOTAL_SECONDS, most=most)
+    found = count(using, query, OFFSET_MAX - 1, seconds=TOTAL_SECONDS, most=most)
     while (
         found.is_more and query.is_group_or_all and (time.monotonic() - begun) * (1 + GROWTH) < TOTAL_SECONDS
     ):
         most *= GROWTH
-        found = count(using, query, END - 1, most=most)
+        found = count(using, query, OFFSET_MAX - 1, most=most)
     return found
 
 
@@ -41,7 +41,7 @@ def neighbours(using: str, query: DeadLetterQuery, offset: int) -> tuple[int | N
     chunk = 2 if query.is_all else None
     previous = None
     with session.raises_not_migrated(using):
-        for step in bounded_walk(using, query, (offset, END), SEARCH_ROWS, newest_first=False, chunk=chunk):
+        for step in bounded_walk(using, query, (offset, OFFSET_MAX), newest_first=False, chunk=chunk):
             if step.found:
                 previous = step.found[0].offset
                 break

@@ -11,6 +11,8 @@ from ..policy.names import DLQ_SUFFIX_MAX
 from ..store.connection import session
 from ..store.queries import bounded_counts, dead_letter_summaries, topic_index
 
+CAP = 1_000
+"""The number up to which the dead letters of a group are counted."""
 NAMES_AT_ONCE, NAMES_MOST = 100, 1_000
 """The maximum number of topics that are searched for dead letters: by one statement, and for one page."""
 
@@ -19,7 +21,7 @@ NAMES_AT_ONCE, NAMES_MOST = 100, 1_000
 class DeadLetterTopic:
     """A dead-letter topic.
 
-    ``groups``: the number of dead letters by group, at most ``cap``. ``first`` and ``newest``: when its first and its
+    ``groups``: the number of dead letters by group, at most ``CAP``. ``first`` and ``newest``: when its first and its
     last message were published, in epoch milliseconds.
     """
 
@@ -32,29 +34,24 @@ class DeadLetterTopic:
 
 @dataclass(frozen=True)
 class DeadLetterTopics:
-    """A page of dead-letter topics.
-
-    ``next``: the name after which to continue; None at the end. ``cap``: a count of ``cap`` means ``cap`` or more.
-    """
+    """A page of dead-letter topics. ``next``: the name after which to continue; None at the end."""
 
     topics: list[DeadLetterTopic]
     next: str | None
-    cap: int
 
 
-def topics(using: str, after: str, limit: int, *, cap: int = 1_000) -> DeadLetterTopics:
+def topics(using: str, after: str, limit: int) -> DeadLetterTopics:
     """Return the next topics that have dead letters, sorted by the names of their dead-letter topics.
 
-    ``after``: a dead-letter topic's name; the page begins after it. ``limit``: the maximum number of topics. ``cap``:
-    the highest count of a group.
+    ``after``: a dead-letter topic's name; the page begins after it. ``limit``: the maximum number of topics.
     """
     with session.raises_not_migrated(using):
         found, next_name = _dead_topics(using, after, limit)
         groups = _groups(using, {name: group for name, (group, _) in found.items()})
         pairs = [(name, group) for name, some in groups.items() for group in some]
         if not pairs:
-            return DeadLetterTopics([], next_name, cap)
-        counts = bounded_counts.dead_letters(using, pairs, cap)
+            return DeadLetterTopics([], next_name)
+        counts = bounded_counts.dead_letters(using, pairs, CAP)
         ends = bounded_counts.ends(using, [*found])
         rows = [
             DeadLetterTopic(
@@ -67,7 +64,7 @@ def topics(using: str, after: str, limit: int, *, cap: int = 1_000) -> DeadLette
             for name, (_, topic) in found.items()
             if name in ends  # Its last dead letter may be gone.
         ]
-        return DeadLetterTopics(rows, next_name, cap)
+        return DeadLetterTopics(rows, next_name)
 
 
 def _dead_topics(using: str, after: str, limit: int) -> tuple[dict[str, tuple[str, str]], str | None]:

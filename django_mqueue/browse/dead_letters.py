@@ -1,4 +1,4 @@
-"""Search dead letters for the admin, by error or page by page.
+"""Search, count and read dead letters.
 
 Each search is bounded, and returns where the next one continues.
 """
@@ -14,13 +14,13 @@ from operator import attrgetter
 from ..policy.batching import BYTES_PER_STATEMENT, batches, batches_by_weight
 from ..policy.dead_letter_filter import DeadLetterQuery, DeadLetterSummary
 from ..policy.errors import Alike
+from ..policy.message_query import OFFSET_MAX as OFFSET_MAX
 from ..service.redrive import DeadLetterRow
 from ..store import dead_letters, log, offsets
 from ..store.connection import session
 from ..store.queries import bounded_counts, dead_letter_summaries, message_pages
 from .sources import IDS, above_by_time, below_by_time
 
-END = (1 << 63) - 1
 CHUNK = 1_000
 """The number of dead letters that each statement reads."""
 CHUNK_OF_PAYLOADS = 50
@@ -45,7 +45,7 @@ class ErrorGroup:
     example: str
     count: int = 0
     groups: dict[str, int] = field(default_factory=dict)
-    first: int = END
+    first: int = OFFSET_MAX
     last: int = 0
 
     def add(self, summary: DeadLetterSummary) -> None:
@@ -58,34 +58,27 @@ class ErrorGroup:
 class ErrorGroups:
     """Dead letters by error.
 
-    ``errors``: (name of the exception, number of dead letters, groups of similar errors), the largest number first.
-    ``examined``: how many dead letters were read, the newest first. ``next``: the offset below which more follow; None
-    at the end.
+    ``errors``: groups of similar errors, the largest first. ``examined``: how many dead letters were read, the newest
+    first. ``next``: the offset below which more follow; None at the end.
     """
 
-    errors: list[tuple[str, int, list[ErrorGroup]]]
+    errors: list[ErrorGroup]
     examined: int
     next: int | None
 
 
-def by_error(using: str, query: DeadLetterQuery, below: int = END, *, most: int = SEARCH_ROWS) -> ErrorGroups:
-    """Return the newest selected dead letters below an offset, in groups of similar errors.
-
-    The search ends after about ``most`` dead letters, or after ``SEARCH_SECONDS`` seconds.
-    """
+def by_error(using: str, query: DeadLetterQuery, below: int = OFFSET_MAX) -> ErrorGroups:
+    """Return the newest selected dead letters below an offset, in groups of similar errors."""
     found: dict[Alike, ErrorGroup] = {}
     examined, next_offset = 0, None
     with session.raises_not_migrated(using):
-        for step in bounded_walk(using, query, (0, below), most):
+        for step in bounded_walk(using, query, (0, below)):
             examined, next_offset = step.examined, step.next
             for summary in step.found:
                 similar = found.setdefault(summary.alike, ErrorGroup(summary.alike, summary.error))
                 similar.add(summary)
-    names: dict[str, list[ErrorGroup]] = {}
-    for group in sorted(found.values(), key=lambda group: -group.count):
-        names.setdefault(group.alike.name, []).append(group)
-    errors = [(name, sum(group.count for group in groups), groups) for name, groups in names.items()]
-    return ErrorGroups(sorted(errors, key=lambda error: -error[1]), examined, next_offset)
+    errors = sorted(found.values(), key=lambda group: -group.count)
+    return ErrorGroups(errors, examined, next_offset)
 
 
 @dataclass(frozen=True)
@@ -97,7 +90,7 @@ class DeadLetterPage:
     examined: int
 
 
-def page(using: str, query: DeadLetterQuery, below: int = END, *, limit: int = 50) -> DeadLetterPage:
+def page(using: str, query: DeadLetterQuery, below: int = OFFSET_MAX, *, limit: int = 50) -> DeadLetterPage:
     """Return the newest selected dead letters below an offset, at most ``limit``.
 
     If few dead letters match, a page may be empty and still have a ``next``.
@@ -106,7 +99,7 @@ def page(using: str, query: DeadLetterQuery, below: int = END, *, limit: int = 5
     examined, next_offset = 0, None
     chunk = limit + 1 if query.is_all else None
     with session.raises_not_migrated(using):
-        for step in bounded_walk(using, query, (0, below), SEARCH_ROWS, chunk=chunk):
+        for step in bounded_walk(using, query, (0, below), chunk=chunk):
             found += step.found
             examined, next_offset = step.examined, step.next
             if len(found) >= limit:
@@ -159,9 +152,7 @@ def count(
             found = {group: counts[dead, group] for dead, group in pairs if counts.get((dead, group))}
             return Count(found, any(number >= most for number in found.values()))
         found, next_offset = {}, None
-        for step in bounded_walk(
-            using, query, (0, up_to + 1), SEARCH_ROWS, newest_first=False, seconds=seconds
-        ):
+        for step in bounded_walk(using, query, (0, up_to + 1), newest_first=False, seconds=seconds):
             for summary in step.found:
                 found[summary.group] = found.get(summary.group, 0) + 1
             next_offset = step.next
@@ -200,7 +191,9 @@ def ids(using: str, query: DeadLetterQuery) -> list[str]:
     """
     with session.raises_not_migrated(using):
         return [
-            summary.id for step in walk(using, query, (0, END), newest_first=False) for summary in step.found
+            summary.id
+            for step in walk(using, query, (0, OFFSET_MAX), newest_first=False)
+            for summary in step.found
         ]
 
 
@@ -221,13 +214,12 @@ def bounded_walk(
     using: str,
     query: DeadLetterQuery,
     bounds: tuple[int, int],
-    most: int,
     *,
     newest_first: bool = True,
     chunk: int | None = None,
     seconds: float | None = None,
 ) -> Iterator[Step]:
-    """Yield steps of ``walk`` until the end, or for at most ``seconds`` and ``most`` dead letters.
+    """Yield steps of ``walk`` until the end, or for at most ``seconds`` and about ``SEARCH_ROWS`` dead letters.
 
     ``seconds``: None stands for ``SEARCH_SECONDS``.
     """
@@ -235,7 +227,7 @@ def bounded_walk(
     begun = time.monotonic()
     for step in walk(using, query, bounds, newest_first=newest_first, chunk=chunk):
         yield step
-        if step.examined >= most or time.monotonic() - begun >= seconds:
+        if step.examined >= SEARCH_ROWS or time.monotonic() - begun >= seconds:
             return
 
 

@@ -21,9 +21,10 @@ from ..policy.outcomes import (  # fmt: skip
     SET_ASIDE,
     SKIPPED,
 )
+from ..stats.texts import local_time
 from .obstacles import Facts
-from .reasons import HURRY, REDRIVE, START_WORKER, SUBSCRIBE, UNHOLD, Reasons, is_at_the_front, is_held, time
-from .timeline import GroupView, MessageTimeline
+from .reasons import HURRY, REDRIVE, START_WORKER, SUBSCRIBE, UNHOLD, Reasons, is_at_the_front, is_held
+from .timeline import GroupState, MessageTimeline
 
 EXPLANATIONS = {
     SKIPPED: gettext_lazy("The handler's filter excluded it: no handler received it."),
@@ -55,42 +56,42 @@ class Explanation:
     first: int | None = None
 
 
-def status_text(state: GroupView) -> str:
+def status_text(state: GroupState) -> str:
     """Return a sentence about the message's status for the group, without times, or ""."""
-    view = state.view
+    message = state.message
     if not state.is_for:
         return _("It is not for this group.")
     if is_held(state):
         return _("An operator holds it.")
     if state.parked_retry is not None:
         return _("Its retry is parked outside the log until it is due.")
-    if view.status == DONE:
-        return str(EXPLANATIONS.get(view.outcome or "", ""))
-    if view.status == PENDING:
+    if message.status == DONE:
+        return str(EXPLANATIONS.get(message.outcome or "", ""))
+    if message.status == PENDING:
         return _("Not delivered yet.")
-    if view.status == WAITING and is_at_the_front(view):
+    if message.status == WAITING and is_at_the_front(message):
         return _("It is due now, as the next message of its key.")
     return ""
 
 
 def explain(
     found: MessageTimeline,
-    state: GroupView,
+    state: GroupState,
     facts: Facts | None,
     *,
     strict: bool | None = None,
-    shown: Callable[[Inspected], Inspected] = lambda message: message,
+    mask: Callable[[Inspected], Inspected] = lambda message: message,
 ) -> Explanation:
     """Return the explanation for one group.
 
     ``facts``: of the group, from ``obstacles.facts``; None if the message is done. ``strict``: whether the group's
-    handler is strict; None if this is unknown. ``shown``: masks a message.
+    handler is strict; None if this is unknown. ``mask``: masks a message.
     """
-    view = state.view
+    message = state.message
     sentences = [text for text in (status_text(state), *_times(found, state, facts)) if text]
-    if state.is_for and (view.status in (WAITING, DEAD) or state.parked_retry is not None):
-        seen = shown(replace(found.message, errors=view.errors, group=state.group, status=view.status))
-        sentences += _last_error(seen)
+    if state.is_for and (message.status in (WAITING, DEAD) or state.parked_retry is not None):
+        failed = replace(found.message, errors=message.errors, group=state.group, status=message.status)
+        sentences += _last_error(mask(failed))
     reasons, remedy, first = Reasons(found, state, facts, strict).all()
     return Explanation(state.group, tuple(sentences), tuple(reasons), remedy, first)
 
@@ -104,44 +105,46 @@ def _last_error(message: Inspected) -> list[str]:
     ]
 
 
-def _times(found: MessageTimeline, state: GroupView, facts: Facts | None) -> Iterator[str]:
+def _times(found: MessageTimeline, state: GroupState, facts: Facts | None) -> Iterator[str]:
     """Yield sentences about the times of the message's deliveries."""
-    view = state.view
+    message = state.message
     if not state.is_for or is_held(state):
         return
     if state.parked_retry is not None:
-        values = {"offset": state.parked_retry.offset, "time": time(state.parked_retry.available_at)}
+        values = {"offset": state.parked_retry.offset, "time": local_time(state.parked_retry.available_at)}
         yield _("It is scheduled message %(offset)s, due at %(time)s.") % values
         return
-    values = {"subscriber": view.delivered_to, "attempt": view.attempts, "time": time(view.done_at)}
-    if view.status == DEAD:
-        values |= {"offset": view.dead_letter or "", "count": view.failures}
+    until = message.invisible_until
+    is_due = facts is not None and until is not None and until <= facts.now
+    values = {"subscriber": message.delivered_to, "attempt": message.attempts}
+    values["time"] = local_time(message.done_at)
+    if message.status == DEAD:
+        values |= {"offset": message.dead_letter or "", "count": message.failures}
         text = ngettext(
             "It is dead letter %(offset)s since %(time)s, after %(count)s failed attempt.",
             "It is dead letter %(offset)s since %(time)s, after %(count)s failed attempts.",
-            view.failures,
+            message.failures,
         )
-        yield text % values if view.done_at else _("It is dead letter %(offset)s.") % values
-    elif view.status == DONE and view.outcome == HANDLED:
+        yield text % values if message.done_at else _("It is dead letter %(offset)s.") % values
+    elif message.status == DONE and message.outcome == HANDLED:
         yield _("%(subscriber)s finished it at %(time)s, in attempt %(attempt)s.") % values
-    elif view.status == DONE and view.done_at is not None:
+    elif message.status == DONE and message.done_at is not None:
         yield _("It has been done since %(time)s.") % values
-    elif view.status == IN_FLIGHT:
-        attempt = view.attempts if facts is None or facts.is_handed else view.attempts + 1
-        values |= {"attempt": attempt, "time": time(view.delivered_at), "until": time(view.invisible_until)}
+    elif message.status == IN_FLIGHT:
+        attempt = message.attempts if facts is None or facts.is_handed else message.attempts + 1
+        values |= {"attempt": attempt, "time": local_time(message.delivered_at), "until": local_time(until)}
         yield _("%(subscriber)s has had it since %(time)s, in attempt %(attempt)s.") % values
-        if facts is not None and view.invisible_until is not None and view.invisible_until <= facts.now:
+        if is_due:
             yield _("Its visibility timeout ended at %(until)s.") % values
         else:
             yield _("It is delivered again if not settled by %(until)s.") % values
-    elif view.status == WAITING and not is_at_the_front(view):
-        values["time"] = time(view.invisible_until)
-        is_due = facts is not None and view.invisible_until is not None and view.invisible_until <= facts.now
+    elif message.status == WAITING and not is_at_the_front(message):
+        values["time"] = local_time(until)
         yield (
             _("Its retry is due since %(time)s.") if is_due else _("Its retry is due at %(time)s.")
         ) % values
     for copy in found.copies:
-        if view.outcome == REDRIVEN and copy.offset > view.offset and copy.group in ("", state.group):
+        if message.outcome == REDRIVEN and copy.offset > message.offset and copy.group in ("", state.group):
             yield _("The redriven message is %(offset)s.") % {"offset": copy.offset}
 
 
@@ -149,18 +152,18 @@ def of_message(
     found: MessageTimeline,
     now: datetime,
     workers: int,
-    shown: Callable[[Inspected], Inspected] = lambda message: message,
+    mask: Callable[[Inspected], Inspected] = lambda message: message,
 ) -> Explanation:
     """Return the explanation of a message that is scheduled, a dead letter, or without a group; else an empty one.
 
     ``workers``: the number of live subscribers of the topic, of all groups. They move due messages into the log.
-    ``shown``: masks a message.
+    ``mask``: masks a message.
     """
     message = found.message
-    values = {"group": message.group or message.target or "", "time": time(message.available_at)}
+    values = {"group": message.group or message.target or "", "time": local_time(message.available_at)}
     if message.status == DEAD:
         text = _("It is a dead letter of group %(group)s since %(time)s.")
-        state = [text % {**values, "time": time(message.done_at)}, *_last_error(shown(message))]
+        state = [text % {**values, "time": local_time(message.done_at)}, *_last_error(mask(message))]
         return Explanation("", tuple(state), (), REDRIVE)
     if message.status == SCHEDULED:
         state = []
@@ -180,10 +183,10 @@ def of_message(
         if workers:
             return Explanation("", tuple(state))
         return Explanation("", tuple(state), (_("No subscriber of the topic is alive."),), START_WORKER)
-    if message.target and not found.more_groups and not any(view.is_for for view in found.group_views):
+    if message.target and not found.more_groups and not any(one.is_for for one in found.group_states):
         text = _("It is only for group %(group)s, which is not registered.") % values
         return Explanation(message.target, (text,), (), SUBSCRIBE)
-    if not found.group_views and not found.stored_in.endswith(REPLIES_SUFFIX):
+    if not found.group_states and not found.stored_in.endswith(REPLIES_SUFFIX):
         text = _("No group is registered for the topic. The message is kept until a group is registered.")
         return Explanation("", (text,), (), SUBSCRIBE)
     return Explanation("", ())

@@ -26,9 +26,9 @@ TOO_LONG = _("masked: too long to be masked here")
 INTERNAL = _("masked: a record of the queue")
 OWN_TOPICS = frozenset({ACTIONS_TOPIC, OPERATIONS_TOPIC})
 """Topics of the queue's own records. They hold reasons of operators, and filters that may contain masked values."""
-WHOLE = 4 * 1_048_576
+MASKABLE_BYTES = 4 * 1_048_576
 """Maximum bytes of a payload that is read whole in order to mask it, for one message."""
-IN_LIST = 16_384
+MASKABLE_BYTES_IN_LIST = 16_384
 """Maximum bytes of a payload that is read in order to mask it, for a list."""
 
 

@@ -13,10 +13,7 @@ from ..exceptions import NotRegistered
 from ..policy.batching import batches_by_weight
 from ..policy.message_query import (
     DEAD,
-    DONE,
-    IN_FLIGHT,
-    PENDING,
-    WAITING,
+    OFFSET_MAX,
     Cut,
     FailedAttempt,
     Inspected,
@@ -26,6 +23,7 @@ from ..policy.message_query import (
     check_position,
     cursor_of,
     position_of,
+    status_of,
 )
 from ..service import message_views
 from ..store import offsets
@@ -33,7 +31,7 @@ from ..store.connection import session
 from ..store.message_rows import own_id
 from ..store.offsets import Registration
 from ..store.queries import message_pages, topic_index
-from ..store.queries.partition_walk import OFFSET_END, Chunk, Found
+from ..store.queries.partition_walk import Chunk, Found
 from .sources import Source, above_by_time, below_by_time, source_of
 
 CHUNK = 500
@@ -212,14 +210,9 @@ class Search:
             else {}
         )
         for row in rows.values():
-            if row["acked"] is None:
-                done = row["offset"] <= positions[row["partition"]].acked
-                row["status"] = DONE if done else PENDING
-                row["is_early"] = row["offset"] <= self.registration.start
-            elif row["acked"]:
-                row["status"] = DONE if row["dead_letter"] is None else DEAD
-            else:
-                row["status"] = IN_FLIGHT if row["in_flight"] else WAITING
+            position = positions.get(row["partition"])
+            row["status"] = status_of(row, position.acked if position else 0)
+            row["is_early"] = row["offset"] <= self.registration.start
 
     def _matches(self, found: Found, row: Row) -> bool:
         query = self.query
@@ -276,7 +269,7 @@ def newest_of_all(
     Raises ``TypeError`` or ``ValueError`` if ``start`` is not the ``next`` of such a page.
     """
     position = position_of(NEWEST_OF_ALL, start)
-    (below,) = (OFFSET_END,) if position is None else check_position(position, int)
+    (below,) = (OFFSET_MAX,) if position is None else check_position(position, int)
     topics: dict[int, str] = {}
     read, is_end = 0, False
     with session.raises_not_migrated(using):

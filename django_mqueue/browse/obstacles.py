@@ -21,7 +21,7 @@ from ..store.offsets import Registration
 from ..store.queries import group_positions, group_rows
 from ..store.queries import one_message as store
 from ..store.queries.one_message import MessagesAhead
-from .timeline import GroupView, MessageTimeline
+from .timeline import GroupState, MessageTimeline
 
 ROWS = 1_000
 """The maximum number of earlier messages that are read for each group."""
@@ -64,16 +64,15 @@ def facts(using: str, found: MessageTimeline) -> dict[str, Facts]:
 
     Groups that were unregistered meanwhile are missing from the result.
     """
-    views = {
-        view.group: view
-        for view in found.group_views
-        if view.is_for and (view.view.done_at is None or view.parked_retry is not None)
+    states = {
+        state.group: state
+        for state in found.group_states
+        if state.is_for and (state.message.done_at is None or state.parked_retry is not None)
     }
-    if not views:
+    if not states:
         return {}
-    topic = found.stored_in
     with session.raises_not_migrated(using):
-        return _Reader(using, topic, found, views).read()
+        return _Reader(using, found, states).read()
 
 
 def topic_facts(using: str, topic: str) -> tuple[datetime, int]:
@@ -85,17 +84,14 @@ def topic_facts(using: str, topic: str) -> tuple[datetime, int]:
 
 
 class _Reader:
-    def __init__(
-        self, using: str, topic: str, found: MessageTimeline, views: Mapping[str, GroupView]
-    ) -> None:
-        self.using, self.topic, self.views = using, topic, views
-        self.partition = found.partition
-        self.offset = found.message.offset if found.message.dead_letter is None else found.message.dead_letter
-        self.lease_ms = conf.lease_ms(topic)
+    def __init__(self, using: str, found: MessageTimeline, states: Mapping[str, GroupState]) -> None:
+        self.using, self.topic, self.states = using, found.stored_in, states
+        self.partition, self.offset = found.partition, found.row_offset
+        self.lease_ms = conf.lease_ms(self.topic)
 
     def read(self) -> dict[str, Facts]:
         registered = offsets.registrations(self.using, self.topic)
-        groups = [group for group in self.views if group in registered]
+        groups = [group for group in self.states if group in registered]
         if not groups:
             return {}
         places = store.places(self.using, self.topic, self.partition, self.offset, groups)
@@ -108,16 +104,15 @@ class _Reader:
         pauses = self._pauses([group for group in groups if registered[group].paused])
         return {
             group: self._facts(
-                registered[group], self.views[group], places[group], alive.get((self.topic, group), 0),
+                registered[group], self.states[group], places[group], alive.get((self.topic, group), 0),
                 last_seen.get(group), ahead.get(group), pauses.get(group),
             )
             for group in groups
         }  # fmt: skip
 
     def _ahead(self, groups: Sequence[str], acked: Mapping[str, int]) -> dict[str, MessagesAhead]:
-        behind = [
-            (group, acked[group]) for group in groups if self.views[group].view.status in (PENDING, WAITING)
-        ]
+        undelivered = [group for group in groups if self.states[group].message.status in (PENDING, WAITING)]
+        behind = [(group, acked[group]) for group in undelivered]
         if not behind:
             return {}
         return store.ahead(self.using, self.topic, self.partition, self.offset, behind, ROWS)
@@ -131,7 +126,7 @@ class _Reader:
     def _facts(
         self,
         registration: Registration,
-        state: GroupView,
+        state: GroupState,
         place: Mapping[str, Any],
         workers: int,
         last_seen: tuple[str, int] | None,
@@ -139,10 +134,9 @@ class _Reader:
         pause: Action | None,
     ) -> Facts:
         now, renewed, leased = (int(place[name] or 0) for name in ("now", "renewed_at", "leased_at"))
-        owner, delivered_at = str(place["owner"]), state.view.delivered_at
-        is_current = (
-            owner == state.view.delivered_to and delivered_at is not None and moment(leased) <= delivered_at
-        )
+        owner, message = str(place["owner"]), state.message
+        at = message.delivered_at
+        is_current = owner == message.delivered_to and at is not None and moment(leased) <= at
         return Facts(
             now=moment(now),
             since=moment(registration.changed),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -13,10 +12,10 @@ from ..policy.durations import moment
 from ..policy.message_query import DEAD, DONE, IN_FLIGHT, WAITING, Inspected
 from ..policy.names import key_of, pause_of
 from ..policy.outcomes import BEFORE_START, HELD_UNTIL
-from ..stats.texts import age, duration
+from ..stats.texts import age, duration, local_time
 from ..store.queries.one_message import MessagesAhead
 from .obstacles import ROWS, Facts
-from .timeline import GroupView, MessageTimeline
+from .timeline import GroupState, MessageTimeline
 
 RESUME, START_WORKER, RELEASE, REDRIVE, RESET, SUBSCRIBE, UNHOLD, HURRY, LOOK_AT_FIRST = (
     "resume", "start_worker", "release", "redrive", "reset", "subscribe", "unhold", "hurry", "look_at_first",
@@ -26,13 +25,13 @@ LONG = timedelta(minutes=1)
 """A delivery in flight for longer than this may hang."""
 
 
-def is_held(state: GroupView) -> bool:
-    return state.view.is_held or (state.parked_retry is not None and state.parked_retry.is_held)
+def is_held(state: GroupState) -> bool:
+    return state.message.is_held or (state.parked_retry is not None and state.parked_retry.is_held)
 
 
-def is_at_the_front(view: Inspected) -> bool:
+def is_at_the_front(message: Inspected) -> bool:
     """Return whether the message was sent to the front of its key: its due time is then almost 0."""
-    return is_front_time(view.invisible_until)
+    return is_front_time(message.invisible_until)
 
 
 def is_front_time(when: datetime | None) -> bool:
@@ -43,25 +42,25 @@ class Reasons:
     """The reasons why a message is open for a group."""
 
     def __init__(
-        self, found: MessageTimeline, state: GroupView, facts: Facts | None, strict: bool | None
+        self, found: MessageTimeline, state: GroupState, facts: Facts | None, strict: bool | None
     ) -> None:
-        self.found, self.state, self.view, self.strict = found, state, state.view, strict
+        self.found, self.state, self.message, self.strict = found, state, state.message, strict
         self.facts = facts
 
     def all(self) -> tuple[list[str], str | None, int | None]:
         """Return the sentences, the remedy, and for ``LOOK_AT_FIRST`` the offset of the message to finish first."""
-        facts, view = self.facts, self.view
+        facts, message = self.facts, self.message
         if not self.state.is_for:
             return [], None, None
-        if view.status == DEAD:
+        if message.status == DEAD:
             return [], REDRIVE, None
-        if view.status == DONE and self.state.parked_retry is None:
-            return [], RESET if view.outcome == BEFORE_START else None, None
+        if message.status == DONE and self.state.parked_retry is None:
+            return [], RESET if message.outcome == BEFORE_START else None, None
         if facts is None:
             return [], None, None
         if stopped := self._stopped(facts):
             return stopped
-        if view.status == IN_FLIGHT:
+        if message.status == IN_FLIGHT:
             return self._in_flight(facts)
         if is_held(self.state):
             return [], UNHOLD, None
@@ -73,8 +72,8 @@ class Reasons:
         return self._not_delivered(facts)
 
     def _waits(self, facts: Facts) -> bool:
-        until = self.view.invisible_until
-        return self.view.status == WAITING and until is not None and until > facts.now
+        until = self.message.invisible_until
+        return self.message.status == WAITING and until is not None and until > facts.now
 
     def _stopped(self, facts: Facts) -> tuple[list[str], str | None, int | None] | None:
         """Return the reason why the group gets no messages at all, if there is one."""
@@ -91,7 +90,7 @@ class Reasons:
         return None
 
     def _in_flight(self, facts: Facts) -> tuple[list[str], str | None, int | None]:
-        values = {"subscriber": self.view.delivered_to, "owner": facts.owner}
+        values = {"subscriber": self.message.delivered_to, "owner": facts.owner}
         if facts.is_orphan:
             text = _("%(subscriber)s no longer holds the lease of the partition, and cannot finish it.")
             next_ = (
@@ -109,7 +108,7 @@ class Reasons:
             sentences.append(_("It is in quarantine and runs alone, because a worker may have died of it."))
         if facts.is_expired:
             sentences += self._lease(facts)
-        at = self.view.delivered_at
+        at = self.message.delivered_at
         if at is None or facts.now - at <= LONG:
             return sentences, None, None
         sentences.append(
@@ -158,8 +157,8 @@ class Reasons:
                 yield _("The handler is strict: it gets this message after message %(first)s.") % values
             elif self.strict is None:
                 yield _("If the handler is strict, it gets this message after message %(first)s.") % values
-        values |= {"subscriber": ahead.delivered_to, "since": time(moment(ahead.delivered_at))}
-        values["time"] = time(moment(ahead.invisible_until))
+        values |= {"subscriber": ahead.delivered_to, "since": local_time(moment(ahead.delivered_at))}
+        values["time"] = local_time(moment(ahead.invisible_until))
         if ahead.in_flight is None:
             yield _("Message %(first)s is not delivered yet.") % values
         elif ahead.in_flight:
@@ -178,7 +177,7 @@ class Reasons:
         values = {
             "owner": facts.owner,
             "age": age(facts.now - facts.renewed_at),
-            "since": time(facts.leased_at),
+            "since": local_time(facts.leased_at),
         }
         if facts.is_expired:
             text = _("The lease of its partition has expired: %(owner)s renewed it last %(age)s ago.")
@@ -192,8 +191,8 @@ class Reasons:
 def paused_text(facts: Facts) -> str:
     """Return a sentence about the pause of a group, with its author and reason if they were recorded."""
     if facts.pause is None:
-        return _("The group has been paused since %(time)s or earlier.") % {"time": time(facts.since)}
-    values = {"time": time(facts.pause.at), "by": facts.pause.by, "why": facts.pause.why}
+        return _("The group has been paused since %(time)s or earlier.") % {"time": local_time(facts.since)}
+    values = {"time": local_time(facts.pause.at), "by": facts.pause.by, "why": facts.pause.why}
     if facts.pause.why:
         return _("The group has been paused since %(time)s, by %(by)s: %(why)s.") % values
     return _("The group has been paused since %(time)s, by %(by)s.") % values
@@ -203,12 +202,5 @@ def no_worker_text(facts: Facts) -> str:
     if facts.last_seen is None:
         return _("No subscriber of the group is alive.")
     name, at = facts.last_seen
-    values = {"subscriber": name, "time": time(at)}
+    values = {"subscriber": name, "time": local_time(at)}
     return _("No subscriber of the group is alive. The last was %(subscriber)s, until %(time)s.") % values
-
-
-def time(when: datetime | None) -> str:
-    """Return a time in the current time zone: ``2026-03-01 08:00:00 UTC``."""
-    if when is None:
-        return "?"
-    return f"{when.astimezone(timezone.get_current_timezone()):%Y-%m-%d %H:%M:%S %Z}"

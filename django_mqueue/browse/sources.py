@@ -10,6 +10,7 @@ from ..policy.batching import batches
 from ..policy.message_query import (
     DEAD,
     IN_FLIGHT,
+    OFFSET_MAX,
     PENDING,
     SCHEDULED,
     SLACK_MS,
@@ -22,7 +23,7 @@ from ..policy.names import scheduled_topic
 from ..service.registration import last_before, newest_before
 from ..store import dead_letters, log
 from ..store.queries import message_pages, partition_progress, skip_scan
-from ..store.queries.partition_walk import OFFSET_END, Chunk, Found, PartitionPosition, PartitionWalk, Walk
+from ..store.queries.partition_walk import Chunk, Found, PartitionPosition, PartitionWalk, Walk
 
 IDS = 500
 """The maximum number of rows in a step of a search by id. Messages of several keys can have the same id."""
@@ -101,7 +102,7 @@ class _Walks:
         """
 
         def walk(position: Position | None, chunk: int) -> Walk:
-            low, high = (0, OFFSET_END) if offset is None else (offset - 1, offset + 1)
+            low, high = (0, OFFSET_MAX) if offset is None else (offset - 1, offset + 1)
             if position is not None:
                 (at,) = check_position(position, int)
                 low, high = (low, min(at, high)) if self.newest_first else (max(at, low), high)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import conf
-from ..policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING, Inspected
+from ..policy.message_query import DEAD, SCHEDULED, Inspected, status_of
 from ..policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX, scheduled_topic
 from ..service import message_views
 from ..service.message_views import LOG, Row
@@ -24,8 +24,8 @@ SCHEDULED_READ = 1_000
 
 
 @dataclass(frozen=True)
-class GroupView:
-    """The state of a message for one registered group. ``view``: the details, without the payload.
+class GroupState:
+    """The state of a message for one registered group. ``message``: the details, without the payload.
 
     ``is_for``: the message is for this group, or for all. ``parked_retry``: None if there is none.
     """
@@ -33,7 +33,7 @@ class GroupView:
     group: str
     is_paused: bool
     is_for: bool
-    view: Inspected
+    message: Inspected
     parked_retry: Inspected | None = None
 
 
@@ -51,8 +51,8 @@ class MessageTimeline:
     """A message, its state for each group, and related rows.
 
     - ``message``: the content of the row. For a dead letter, it includes the state for the group that failed.
-    - ``topic``: the topic that the message was published to. ``stored_in``: the topic of the row. ``id``: the row's id.
-    - ``group_views``: the states for the topic's groups, up to a limit. ``more_groups``: there are other groups.
+    - ``topic``: the topic that the message was published to. ``stored_in``, ``row_offset``, ``id``: of the row.
+    - ``group_states``: the states for the topic's groups, up to a limit. ``more_groups``: there are other groups.
     - ``original``: the row from which a dead letter, a retry or a redriven message was made, if it still exists.
     - ``dead_letters``: the dead letters of the message. ``copies``: rows with its id that a retry, a redrive or a
       redelivery added to the log.
@@ -61,12 +61,13 @@ class MessageTimeline:
     message: Inspected
     topic: str
     stored_in: str
+    row_offset: int
     id: str
     partition: str
     created_at: int
     original_offset: int | None = None
     original: Related | None = None
-    group_views: list[GroupView] = field(default_factory=list)
+    group_states: list[GroupState] = field(default_factory=list)
     more_groups: bool = False
     dead_letters: list[Related] = field(default_factory=list)
     copies: list[Related] = field(default_factory=list)
@@ -116,7 +117,7 @@ class _TimelineReader:
         message = message_views.to_inspected(row, body, topic=topic, group=None, location=self.location)
         dead_letters = self._dead_letters()
         copies = self._copies(message)
-        views, more = self._group_views(
+        states, more = self._group_states(
             {dead_letter.group: dead_letter.offset for dead_letter in dead_letters},
             {copy.group for copy in copies if copy.offset > self.offset},
         )
@@ -125,12 +126,13 @@ class _TimelineReader:
             message=message,
             topic=topic,
             stored_in=self.stored_in,
+            row_offset=self.offset,
             id=row["id"],
             partition=self.partition,
             created_at=created_at,
             original_offset=original_offset,
             original=self._original(message, original_offset),
-            group_views=views,
+            group_states=states,
             more_groups=more,
             dead_letters=dead_letters,
             copies=copies,
@@ -147,9 +149,9 @@ class _TimelineReader:
         found = store.dead_letters(self.using, dead, self.partition, self.offset, RELATED)
         return [Related(offset, dead, group) for offset, group in found]
 
-    def _group_views(
+    def _group_states(
         self, dead_letters: Mapping[str, int], copied_for: Set[str]
-    ) -> tuple[list[GroupView], bool]:
+    ) -> tuple[list[GroupState], bool]:
         """Return the message's state for the groups of the row's topic, and whether there are more groups.
 
         A dead-letter topic can also have groups, because workers may consume dead letters.
@@ -162,37 +164,32 @@ class _TimelineReader:
             if any(one["acked"] and one["group"] not in dead_letters for one in found)
             else {}
         )
-        views = [self._group_view(one, dead_letters, copied_for, parked) for one in found[: self.limit]]
-        return views, len(found) > self.limit
+        states = [self._group_state(one, dead_letters, copied_for, parked) for one in found[: self.limit]]
+        return states, len(found) > self.limit
 
-    def _group_view(
+    def _group_state(
         self,
         state: Row,
         dead_letters: Mapping[str, int],
         copied_for: Set[str],
         parked: Mapping[str, Inspected],
-    ) -> GroupView:
+    ) -> GroupState:
         group, target = state["group"], self.row["target"]
-        is_early = self.offset <= int(state["start"])
+        start = int(state["start"])
         row = {
             **self.row,
             **state,
             "dead_letter": dead_letters.get(group),
-            "came_back": group in copied_for,
-            "is_early": is_early,
+            "was_redriven": group in copied_for,
+            "is_early": self.offset <= start,
         }
-        if state["acked"] is None and not is_early and self.offset > int(state["done_to"]):
-            row["status"] = PENDING  # A reset may also have begun again after a dead letter.
-        elif state["acked"] is None or state["acked"]:
-            row["status"] = DEAD if group in dead_letters else DONE
-        else:
-            row["status"] = IN_FLIGHT if state["in_flight"] else WAITING
-        view = message_views.to_inspected(row, None, topic=self.topic, group=group, location=LOG)
-        return GroupView(
+        row["status"] = status_of(row, max(start, int(state["done_to"])))
+        message = message_views.to_inspected(row, None, topic=self.topic, group=group, location=LOG)
+        return GroupState(
             group=group,
             is_paused=bool(state["paused"]),
             is_for=target in ("", group),
-            view=view,
+            message=message,
             parked_retry=parked.get(group),
         )
 

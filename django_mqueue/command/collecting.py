@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 
-from .. import conf
 from ..inspect import holds, topic_figures
 from ..policy import names
 from ..protocol.retention.garbage_collection import Collector
@@ -20,7 +19,7 @@ def _add(parser: ArgumentParser) -> None:
 
 def collect(options: Options, output: Output) -> None:
     """Delete the messages that every group is done with and whose retention is over."""
-    using = conf.database(options["database"])
+    using = options["database"]
     for topic in options["topics"]:
         names.check_topic(topic)
         if problem := unknown_topic(using, topic):

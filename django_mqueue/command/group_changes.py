@@ -5,7 +5,6 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
-from .. import conf
 from ..exceptions import GroupActive
 from ..inspect import Stretch, group_figures, preview_reset
 from ..service import group_positions, registration, releasing
@@ -16,7 +15,7 @@ from ..store import offsets
 from ..store.server import leftovers
 from .output import Output
 from .selecting import author_of, check_known, unknown_topic
-from .verbs import Options, Verb, confirm, moment
+from .verbs import Options, Verb, confirm, parse_time
 
 
 def _start(text: str) -> Start:
@@ -26,7 +25,7 @@ def _start(text: str) -> Start:
     if text.isdecimal():
         return int(text)
     try:
-        return moment(text)
+        return parse_time(text)
     except ArgumentTypeError as error:
         raise ArgumentTypeError(
             f"must be earliest, latest, an offset or an ISO 8601 time, not {text!r}"
@@ -54,7 +53,7 @@ def subscribe(options: Options, output: Output) -> None:
     topic, group, using = options["topic"], options["group"], options["database"]
     if options["dry_run"]:
         registration.check_names(topic, group)
-        is_new = group not in topic_list.topic(conf.database(using), topic).groups
+        is_new = group not in topic_list.topic(using, topic).groups
     else:
         is_new = registration.subscribe(topic, group, options["start"], **author_of(options))
     output.values(topic=topic, group=group, is_new=is_new)
@@ -70,9 +69,8 @@ def unsubscribe(options: Options, output: Output) -> None:
     if options["dry_run"]:
         return
     if not figures.registered:
-        alias = conf.database(using)
-        is_empty = not any(leftovers.count(alias, table, topic, group) for table in leftovers.STATE)
-        if is_empty and (problem := unknown_topic(alias, topic)):
+        is_empty = not any(leftovers.count(using, table, topic, group) for table in leftovers.STATE)
+        if is_empty and (problem := unknown_topic(using, topic)):
             output.problem(problem)
             return
         confirm(options, f"Group {group!r} is not registered. Delete its remaining state, if there is any?")
@@ -129,15 +127,14 @@ def _stretch(effect: str, stretch: Stretch) -> dict[str, Any]:
 def set_paused(options: Options, output: Output) -> None:
     """Pause or resume a group, or all groups of a topic: the name of the verb says which."""
     topic, group, using = options["topic"], options["group"], options["database"]
-    paused = options["part"] == "pause"
+    paused = options["subcommand"] == "pause"
     if options["dry_run"]:
-        alias = conf.database(using)
         if group is not None:
             registration.check_names(topic, group)
-            registration.require_registration(alias, topic, group)
+            registration.require_registration(using, topic, group)
         changed = sum(
             group in (None, name) and one.paused != paused and not (paused and one.reads_log)
-            for name, one in offsets.registrations(alias, topic).items()
+            for name, one in offsets.registrations(using, topic).items()
         )
     else:
         change = group_positions.pause if paused else group_positions.resume

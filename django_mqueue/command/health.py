@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 from django.db import Error
 
-from .. import conf
 from ..store.connection import session
 from ..store.queries import group_positions
 from .output import Output
-from .verbs import Options, Verb, duration
+from .verbs import Options, Verb, parse_duration
 
 MAX_AGE = 30
 """The default of ``--max-age``, in seconds."""
@@ -42,7 +41,7 @@ def _add_health(parser: ArgumentParser) -> None:
         help="the name of a worker whose heartbeats must be fresh; may be repeated",
     )  # fmt: skip
     parser.add_argument(
-        "--max-age", type=duration, default=duration(str(MAX_AGE)), metavar="DURATION",
+        "--max-age", type=parse_duration, default=parse_duration(str(MAX_AGE)), metavar="DURATION",
         help=f"the maximum age of the file, and of a heartbeat (default {MAX_AGE} s)",
     )  # fmt: skip
 
@@ -52,7 +51,7 @@ def health(options: Options, output: Output) -> None:
     path, names, most = options["liveness_file"], options["worker"], options["max_age"].total_seconds()
     checks = [] if path is None else [_of_file(path, most)]
     if names or path is None:
-        checks += _of_database(conf.database(options["database"]), names, most)
+        checks += _of_database(options["database"], names, most)
     output.table("checks", [one.row for one in checks])
     for one in checks:
         if one.reason:

@@ -11,7 +11,8 @@ from ..service.registration import check_group
 from ..service.subscription import check_count
 from ..stats.groups import group_progress
 from .output import Output
-from .verbs import Options, Verb, count
+from .selecting import add_limit
+from .verbs import Options, Verb
 
 
 def _add_leases(parser: ArgumentParser) -> None:
@@ -21,13 +22,7 @@ def _add_leases(parser: ArgumentParser) -> None:
     parser.add_argument("--subscriber", metavar="NAME", help="only leases of the subscriber with this name")
     parser.add_argument("--partition", help="only this key, or this partition")
     parser.add_argument("--after", default="", metavar="PARTITION", help="only partitions after this name")
-    parser.add_argument(
-        "--limit",
-        type=count,
-        default=50,
-        metavar="N",
-        help="maximum number of partitions (default 50, up to 200)",
-    )
+    add_limit(parser, "partitions", 50, group_progress.PAGE_MAX)
 
 
 def leases(options: Options, output: Output) -> None:
@@ -54,7 +49,7 @@ def leases(options: Options, output: Output) -> None:
             f"partition {options['partition']!r} is unknown: topic {options['topic']!r} has no message of it, and"
             f" group {options['group']!r} has no position or lease there"
         )
-    output.document(next=found.next)
+    output.add_to_json(next=found.next)
     if found.next is not None:
         output.say(f"There are more partitions: use --after={quote(found.next)}")
 
@@ -62,10 +57,7 @@ def leases(options: Options, output: Output) -> None:
 def _add_actions(parser: ArgumentParser) -> None:
     parser.add_argument("topic")
     parser.add_argument("group", nargs="?", help="only actions on this group, or on all groups of the topic")
-    parser.add_argument(
-        "--limit", type=count, default=20, metavar="N",
-        help=f"maximum number of actions (default 20, up to {recorded.READ})",
-    )  # fmt: skip
+    add_limit(parser, "actions", 20, recorded.READ)
 
 
 def actions(options: Options, output: Output) -> None:

@@ -6,7 +6,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable
 from typing import Any
 
-from .. import conf, inspect
+from .. import inspect
 from ..policy import durations
 from ..service import redrive as services
 from ..service.actions import Author, BulkRecord
@@ -22,7 +22,7 @@ from .selecting import (
     payload_filters,
     unknown_topic,
 )
-from .verbs import Options, Verb, confirm, duration, moment
+from .verbs import Options, Verb, confirm, parse_duration, parse_time
 
 
 def _add(parser: ArgumentParser) -> None:
@@ -48,9 +48,9 @@ def _add_redeliver(parser: ArgumentParser) -> None:
 def _add_delay(parser: ArgumentParser) -> None:
     _add(parser)
     until = parser.add_mutually_exclusive_group(required=True)
-    until.add_argument("--until", type=moment, help="ISO 8601, UTC unless it has a zone")
+    until.add_argument("--until", type=parse_time, help="ISO 8601, UTC unless it has a zone")
     until.add_argument(
-        "--for", dest="duration", type=duration, metavar="TIME", help="from now, such as 30m or 2h"
+        "--for", dest="duration", type=parse_duration, metavar="TIME", help="from now, such as 30m or 2h"
     )
 
 
@@ -82,7 +82,7 @@ def _changes(change: Callable[..., int], done: str) -> Callable[[Options, Output
 def delay(options: Options, output: Output) -> None:
     until = options["until"]
     if until is None:
-        until = durations.moment(now_ms(conf.database(options["database"]))) + options["duration"]
+        until = durations.moment(now_ms(options["database"])) + options["duration"]
     output.values(until=until)
 
     def change(topic: str, **arguments: Any) -> int:
@@ -137,11 +137,9 @@ def erase(options: Options, output: Output) -> None:
 
 def _say_unknown(options: Options, output: Output) -> None:
     """Print a note if the topic is unknown. It is no ``problem``: an earlier call may have deleted the last message."""
-    if options["topic"] is not None and (
-        text := unknown_topic(conf.database(options["database"]), options["topic"])
-    ):
+    if options["topic"] is not None and (text := unknown_topic(options["database"], options["topic"])):
         output.say(f"The {text}.")
-        output.document(note=text)
+        output.add_to_json(note=text)
 
 
 def _add_dead_letters(parser: ArgumentParser) -> None:
@@ -151,8 +149,10 @@ def _add_dead_letters(parser: ArgumentParser) -> None:
         "--id", action="append", help="only dead letters of messages with this id; may be repeated"
     )
     parser.add_argument("--error", help="only this exception, for example ValueError")
-    parser.add_argument("--failed-after", type=moment, help="only those that failed at this time or later")
-    parser.add_argument("--failed-before", type=moment, help="only those that failed before this time")
+    parser.add_argument(
+        "--failed-after", type=parse_time, help="only those that failed at this time or later"
+    )
+    parser.add_argument("--failed-before", type=parse_time, help="only those that failed before this time")
     add_where(parser)
     add_limit(parser)
 
@@ -164,7 +164,7 @@ def _add_redrive(parser: ArgumentParser) -> None:
 
 def redrive_or_purge(options: Options, output: Output) -> None:
     """Redrive or purge dead letters: the name of the verb says which."""
-    verb, topic, group = options["part"], options["topic"], options["group"]
+    verb, topic, group = options["subcommand"], options["topic"], options["group"]
     ids, limit = options["id"], options["limit"]
     names = ("error", "failed_after", "failed_before")
     filters = {name: options[name] for name in names if options[name] is not None}

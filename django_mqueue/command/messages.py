@@ -11,7 +11,7 @@ from typing import Any
 from django.db import connections
 
 from .. import conf, inspect
-from ..browse import finding, masking
+from ..browse import id_search, masking
 from ..doctor.findings import command_line
 from ..drawing import payload_texts
 from ..policy import names
@@ -19,10 +19,11 @@ from ..policy.filters import PAYLOAD, filter_of
 from ..policy.message_query import DEAD, SCHEDULED, Inspected
 from ..policy.names import scheduled_topic
 from ..service.subscription import check_count
+from ..stats.texts import listed
 from ..tasks.job_ids import JobId
-from .output import Output, Refused, shown
-from .selecting import add_filters, check_known, filters_of
-from .verbs import Options, Verb, count
+from .output import Output, Refused, as_text
+from .selecting import add_filters, add_limit, check_known, filters_of
+from .verbs import Options, Verb
 
 FOUND_MAX = 1_000
 """The maximum of ``--limit`` of the verb find, whose payloads are all in memory."""
@@ -34,7 +35,7 @@ def add_masks(parser: ArgumentParser) -> None:
     parser.add_argument("--unmask", action="store_true", help="show what the topic's MASK hides")
 
 
-def seen(options: Options, message: Inspected) -> Inspected:
+def masked_for(options: Options, message: Inspected) -> Inspected:
     """Return the message, masked unless ``--unmask`` is given."""
     return message if options["unmask"] else masking.masked(message)
 
@@ -45,16 +46,14 @@ def _payload_limit(options: Options, topics: Iterable[str]) -> int:
     A payload can be masked only if it was read as a whole.
     """
     is_masked = not options["unmask"] and any(map(masking.has_mask, topics))
-    return masking.IN_LIST if is_masked else payload_texts.HEAD_BYTES
+    return masking.MASKABLE_BYTES_IN_LIST if is_masked else payload_texts.HEAD_BYTES
 
 
 def _add_peek(parser: ArgumentParser) -> None:
     parser.add_argument("topic")
     parser.add_argument("--group", help="the status is for this group")
     add_filters(parser)
-    parser.add_argument(
-        "--limit", type=count, default=20, metavar="N", help="maximum number of messages (default 20)"
-    )
+    add_limit(parser, default=20)
     parser.add_argument("--start", help="continue a listing: the value of next that it printed")
     parser.add_argument("--payload", action="store_true", help="print whole payloads and headers")
     parser.add_argument("--newest-first", action="store_true", help="the newest messages first")
@@ -70,15 +69,15 @@ def peek(options: Options, output: Output) -> None:
     test: Any = filter_of(content or None)
     if test is not None:
         # A filter must not reveal masked data.
-        filters["filter"] = lambda message: test(seen(options, message))
+        filters["filter"] = lambda message: test(masked_for(options, message))
     limit: int | None = _payload_limit(options, [topic])
     if whole:
-        limit = None if options["unmask"] else masking.WHOLE
+        limit = None if options["unmask"] else masking.MASKABLE_BYTES
     page = inspect.messages(
         topic, group=options["group"], limit=options["limit"], start=options["start"],
         newest_first=options["newest_first"], payload_limit=limit, using=options["database"], **filters,
     )  # fmt: skip
-    messages = [seen(options, message) for message in page]
+    messages = [masked_for(options, message) for message in page]
     rows = [_row(message, whole=whole and output.as_json) for message in messages]
     output.table("messages", rows, on_a_line="payload", wide=("kind", "attempts"))
     if whole and not output.as_json:
@@ -87,7 +86,7 @@ def peek(options: Options, output: Output) -> None:
             if message.headers:
                 output.say(f"headers: {payload_texts.pretty(message.headers)}")
             output.say(payload_texts.whole(message))
-    output.document(next=page.next)
+    output.add_to_json(next=page.next)
     if page.next is not None:
         output.say(f"There may be more messages: use --start={quote(page.next)}")
     if not rows:
@@ -116,14 +115,12 @@ def _row(message: Inspected, *, whole: bool) -> dict[str, Any]:
 def _add_find(parser: ArgumentParser) -> None:
     parser.add_argument("id", nargs="?", help="an id of a message or a job, or an offset")
     parser.add_argument("--key", help="only messages with this key; without an id, its newest messages")
-    parser.add_argument(
-        "--limit", type=count, default=20, metavar="N", help="maximum number of messages (default 20)"
-    )
+    add_limit(parser, default=20, most=FOUND_MAX)
     add_masks(parser)
 
 
 def find(options: Options, output: Output) -> None:
-    id, key, alias = options["id"], options["key"], conf.database(options["database"])
+    id, key, alias = options["id"], options["key"], options["database"]
     if id is None and key is None:
         raise Refused("give an id, an offset, or --key")
     if id is not None:
@@ -131,7 +128,7 @@ def find(options: Options, output: Output) -> None:
     if key is not None:
         names.check_name("key", key, names.KEY_MAX)
     check_count("limit", options["limit"], FOUND_MAX)
-    found = finding.find(
+    found = id_search.find(
         alias, id=id, key=key, places=job_places(id), limit=options["limit"],
         payload_limit=_payload_limit(options, ["", *conf.topics()]),
     )  # fmt: skip
@@ -141,14 +138,14 @@ def find(options: Options, output: Output) -> None:
         on_a_line="payload",
         wide=("kind", "group", "published"),
     )
-    output.document(topics_searched=found.topics)
+    output.add_to_json(topics_searched=found.topics)
     if found.messages:
         first = found.messages[0]
         why = command_line(alias, "mqueue", "why", first.stored_in, str(first.row_offset))
         output.say(f"See why: {why}")
         return
     possibilities = list(_possibilities(alias, found, id, key))
-    output.document(possibilities=possibilities)
+    output.add_to_json(possibilities=possibilities)
     for number, text in enumerate(possibilities, 1):
         output.say(f"{number}. {text}")
     name = "id" if key else "id or offset"  # An offset is not searched together with a key.
@@ -164,8 +161,8 @@ def job_places(id: str | None) -> list[tuple[str, str]]:
     )
 
 
-def _found_row(options: Options, one: finding.FoundMessage) -> dict[str, Any]:
-    message = seen(options, one.message)
+def _found_row(options: Options, one: id_search.FoundMessage) -> dict[str, Any]:
+    message = masked_for(options, one.message)
     where = {DEAD: "dead letter", SCHEDULED: "scheduled"}.get(message.status or "", "log")
     return {
         "topic": one.stored_in, "offset": one.row_offset, "where": where, "key": message.key, "id": message.id,
@@ -174,14 +171,14 @@ def _found_row(options: Options, one: finding.FoundMessage) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _possibilities(alias: str, found: finding.Search, id: str | None, key: str | None) -> Iterator[str]:
+def _possibilities(alias: str, found: id_search.FindResult, id: str | None, key: str | None) -> Iterator[str]:
     """Yield sentences that say why a message may be missing from the result."""
-    kept = [f"{topic} {shown(timedelta(milliseconds=conf.retention_ms(topic)))}" for topic in found.topics]
+    kept = [f"{topic} {as_text(timedelta(milliseconds=conf.retention_ms(topic)))}" for topic in found.topics]
     yield (
         "It was deleted. A message is deleted when all groups have finished it and the retention is over: "
-        f"{_listed(kept) or 'there are no topics'}."
+        f"{listed(kept, NAMED) or 'there are no topics'}."
     )
-    is_publishing = finding.is_publishing(alias, found.topics)
+    is_publishing = id_search.is_publishing(alias, found.topics)
     if is_publishing is None:
         yield (
             "It is not committed yet, or it was never committed, for example because its transaction rolled back."
@@ -198,8 +195,8 @@ def _possibilities(alias: str, found: finding.Search, id: str | None, key: str |
     if id is not None and key is None:
         if found.partial:
             yield (
-                f"It has a key that was not searched in one of these topics: {_listed(found.partial)}. Give --key to"
-                " search one key of each topic."
+                f"It has a key that was not searched in one of these topics: {listed(found.partial, NAMED)}. Give --key"
+                " to search one key of each topic."
             )
         yield (
             "Its retry is parked, and the message itself is deleted: list parked retries with mqueue peek TOPIC"
@@ -209,11 +206,6 @@ def _possibilities(alias: str, found: finding.Search, id: str | None, key: str |
         "Its id or key differs, for example in case: they are compared byte by byte. Replies to requests are not"
         " searched."
     )
-
-
-def _listed(texts: list[str]) -> str:
-    more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
-    return ", ".join(texts[:NAMED]) + more
 
 
 def _server(alias: str) -> str:

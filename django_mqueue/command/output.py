@@ -82,10 +82,10 @@ class Output:
         self._document |= values
         if not self.as_json:
             for name, value in values.items():
-                if text := shown(value):
+                if text := as_text(value):
                     self.write(f"{_words(name)}: {for_terminal(text)}")
 
-    def document(self, **values: Any) -> None:
+    def add_to_json(self, **values: Any) -> None:
         """Add values to the JSON document, and print nothing."""
         self._document |= values
 
@@ -144,7 +144,7 @@ class _Column:
         )
         self.is_fixed = all(isinstance(value, FIXED) for value in values)
         self.heading = _words(name).replace(" ", "\n") if self.is_fixed else _words(name)
-        texts = [on_a_line(shown(value)) for value in values]
+        texts = [on_a_line(as_text(value)) for value in values]
         self.cells = [text if len(text) <= CELL_MAX else f"{text[: CELL_MAX - 1]}…" for text in texts]
 
     @property
@@ -162,7 +162,7 @@ def _width(columns: Sequence[_Column], *, excluded: str = "") -> int:
     return 1 + sum((0 if column.name == excluded else column.width) + GAP for column in columns)
 
 
-def shown(value: Any) -> str:
+def as_text(value: Any) -> str:
     """Return a value as text for people."""
     match value:
         case None:
@@ -180,7 +180,7 @@ def shown(value: Any) -> str:
         case int():
             return f"{value}"
         case list() | tuple() | set() | frozenset():
-            return ", ".join(map(shown, value))
+            return ", ".join(map(as_text, value))
         case _:
             return json.dumps(_plain(value), cls=_Encoder, ensure_ascii=False)
 

@@ -10,14 +10,13 @@ from typing import Any
 
 from django.db import transaction
 
-from .. import conf
 from ..messages import OutgoingMessage
 from ..service import publish as publishing
 from ..service.actions import Author, record
 from ..store.connection import session
 from .output import Output, Refused
 from .selecting import unique, value
-from .verbs import Options, Verb, duration, moment
+from .verbs import Options, Verb, parse_duration, parse_time
 
 
 def _add(parser: ArgumentParser) -> None:
@@ -34,8 +33,10 @@ def _add(parser: ArgumentParser) -> None:
     parser.add_argument("--group", help="only for this group")
     parser.add_argument("--priority", type=int, default=0, help="from -100 to 100; not with --key")
     when = parser.add_mutually_exclusive_group()
-    when.add_argument("--delay", type=duration, help="deliver after this time, such as 30m")
-    when.add_argument("--at", type=moment, help="deliver at this time: ISO 8601, UTC unless it has a zone")
+    when.add_argument("--delay", type=parse_duration, help="deliver after this time, such as 30m")
+    when.add_argument(
+        "--at", type=parse_time, help="deliver at this time: ISO 8601, UTC unless it has a zone"
+    )
 
 
 def publish(options: Options, output: Output) -> None:
@@ -49,7 +50,7 @@ def publish(options: Options, output: Output) -> None:
         if text.strip() or not options["lines"]:
             place = f"line {number}" if options["lines"] else "the payload"
             messages[place] = _message(options, place, text)
-    topic, using = options["topic"], conf.database(options["database"])
+    topic, using = options["topic"], options["database"]
     sizes = [_checked_size(topic, place, message) for place, message in messages.items()]
     if options["dry_run"]:
         output.values(topic=topic, messages=len(sizes), bytes=sum(sizes))

@@ -7,11 +7,10 @@ from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
 from typing import Any
 
-from .. import conf
 from ..policy.filters import PAYLOAD, payload_path
 from ..stats import topic_list
 from .output import Output, Refused
-from .verbs import Options, count, moment
+from .verbs import Options, parse_time, positive_int
 
 FILTERS = ("status", "key", "id", "offset", "kind", "after", "before")
 
@@ -34,13 +33,13 @@ def add_filters(parser: ArgumentParser, *leave_out: str) -> None:
         "status": ("only messages with this status", {}),
         "key": ("only messages with this key", {}),
         "id": ("only messages with this id", {}),
-        "offset": ("only the message at this offset", {"type": count}),
+        "offset": ("only the message at this offset", {"type": positive_int}),
         "kind": ("only messages of this kind; may be repeated", {"action": "append"}),
         "after": (
             "only messages since this time (ISO 8601, UTC unless it has a zone)",
-            {"type": moment},
+            {"type": parse_time},
         ),
-        "before": ("only messages published before this time", {"type": moment}),
+        "before": ("only messages published before this time", {"type": parse_time}),
     }
     for name, (text, options) in helps.items():
         if name not in leave_out:
@@ -59,8 +58,14 @@ def add_where(parser: ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def add_limit(parser: ArgumentParser) -> None:
-    parser.add_argument("--limit", type=count, help="maximum number of messages (default: no limit)")
+def add_limit(
+    parser: ArgumentParser, what: str = "messages", default: int | None = None, most: int | None = None
+) -> None:
+    text = "default: no limit" if default is None else f"default {default}"
+    if most is not None:
+        text += f", up to {most}"
+    help = f"maximum number of {what} ({text})"
+    parser.add_argument("--limit", type=positive_int, default=default, metavar="N", help=help)
 
 
 def filters_of(options: Options) -> dict[str, Any]:
@@ -97,7 +102,7 @@ def author_of(options: Options) -> dict[str, Any]:
 
 def check_known(options: Options, output: Output) -> None:
     """Report a problem if the topic is unknown. Call it when nothing was found: the name may be mistyped."""
-    if problem := unknown_topic(conf.database(options["database"]), options["topic"]):
+    if problem := unknown_topic(options["database"], options["topic"]):
         output.problem(problem)
 
 

@@ -9,7 +9,6 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
-from .. import conf
 from ..doctor import blockers as blocking
 from ..doctor.accounts import ACCOUNTS
 from ..doctor.blockers import Blockers
@@ -17,8 +16,8 @@ from ..doctor.examination import examine
 from ..doctor.findings import ERROR, SEVERITIES, WARNING, Finding
 from ..drawing.printing import on_a_line
 from ..store.server.sessions import Session
-from .output import Output, shown
-from .verbs import Options, Verb, duration
+from .output import Output, as_text
+from .verbs import Options, Verb, parse_duration
 
 TOPICS_SHOWN = 5
 STATEMENT_MAX = 100
@@ -39,7 +38,7 @@ def _add_doctor(parser: ArgumentParser) -> None:
 
 
 def doctor(options: Options, output: Output) -> None:
-    examination = examine(conf.database(options["database"]), options["account"])
+    examination = examine(options["database"], options["account"])
     output.table("facts", [{"name": name, "value": value} for name, value in examination.facts.items()])
     output.entries("findings", [_row(one) for one in examination.findings], _finding)
     counts = Counter(one.severity for one in examination.findings)
@@ -65,13 +64,13 @@ def _finding(row: Mapping[str, Any]) -> str:
 
 def _add_blockers(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--older-than", type=duration, default=timedelta(0), metavar="TIME",
+        "--older-than", type=parse_duration, default=timedelta(0), metavar="TIME",
         help="only transactions that have been open for this time (default: any; for example 30s or 5m)",
     )  # fmt: skip
 
 
 def blockers(options: Options, output: Output) -> None:
-    found = blocking.find(conf.database(options["database"]), older_than=options["older_than"])
+    found = blocking.find(options["database"], older_than=options["older_than"])
     empty = "none that this account may see" if found.missing else "none"
     output.table(
         "waits", _waits(found), title="Statements that wait for locks on the queue's tables", empty=empty
@@ -81,7 +80,7 @@ def blockers(options: Options, output: Output) -> None:
         "transactions", [{**row, "topics": _cut(row["topics"])} for row in transactions],
         title="Open transactions that published or locked rows", empty=empty,
     )  # fmt: skip
-    output.document(transactions=transactions)
+    output.add_to_json(transactions=transactions)
     if any(row["published"] == PERHAPS for row in transactions):
         output.say(
             f"{PERHAPS}: the server does not show whether a transaction published, and in which tables its rows are."
@@ -140,7 +139,7 @@ def program_of(one: Session) -> str:
 
 
 def doing(one: Session) -> str:
-    time = shown(timedelta(seconds=one.seconds))
+    time = as_text(timedelta(seconds=one.seconds))
     if one.command == "Sleep":
         return f"idle for {time}"
     if not one.command:

@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from .. import conf
 from ..drawing.printing import on_a_line
 from ..policy import names
 from ..policy.batching import batches
@@ -24,11 +23,11 @@ from ..stats import numbers, topic_list
 from ..stats.results import Figure, KnownTopic, Rates, Series, total
 from ..stats.summaries import RECENT, Ages, GroupRow, TopicRow, recently, topic_rows, with_rates
 from ..store.connection import session
-from .output import Output, Refused, shown
+from .output import Output, Refused, as_text
 from .selecting import unknown_topic
-from .verbs import Options, Verb, count, duration
+from .verbs import Options, Verb, parse_duration, positive_int
 
-PART = numbers.PAIRS_MAX // 2
+PART_MAX = numbers.PAIRS_MAX // 2
 """The maximum number of topics, and of groups, in one read. Both together must not exceed ``PAIRS_MAX``."""
 UNCACHED = Ages()
 RATE_SPAN = timedelta(minutes=RECENT)
@@ -41,7 +40,7 @@ def _add_status(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--fail-if-older-than",
-        type=duration,
+        type=parse_duration,
         metavar="DURATION",
         help="exit status 1 if a group's oldest open message is older: seconds, or a number with s, m, h or d",
     )
@@ -55,7 +54,7 @@ def _add_status(parser: ArgumentParser) -> None:
 
 
 def _limit(text: str) -> int:
-    value = count(text)
+    value = positive_int(text)
     if value >= numbers.EXACT_MAX:
         raise ArgumentTypeError(
             f"must be below {numbers.EXACT_MAX}, not {value}, because messages are counted up to there. Give a lower"
@@ -65,7 +64,7 @@ def _limit(text: str) -> int:
 
 
 @dataclass(frozen=True)
-class Picture:
+class StatusSnapshot:
     """The state of some topics. ``paused``: rows with the records of pauses. ``unknown``: for each topic that does not
     exist, a text that says so."""
 
@@ -75,7 +74,9 @@ class Picture:
 
 
 @session.cached_queries()
-def read(alias: str, wanted: Sequence[str], exact: int | None = None, *, rates: bool = True) -> Picture:
+def read_status(
+    alias: str, wanted: Sequence[str], count_limit: int | None = None, *, rates: bool = True
+) -> StatusSnapshot:
     """Read the state of the wanted topics; of all topics if ``wanted`` is empty."""
     for topic in wanted:
         names.check_topic(topic)
@@ -90,21 +91,22 @@ def read(alias: str, wanted: Sequence[str], exact: int | None = None, *, rates: 
     known = [every[topic] for topic in sorted(set(wanted) or every) if topic in every]
     rows: dict[str, TopicRow] = {}
     for some in _parts(known):
-        found = topic_rows(some, UNCACHED, exact=exact, using=alias)
+        found = topic_rows(some, UNCACHED, count_limit=count_limit, using=alias)
         for row in with_rates(found, UNCACHED, span=RATE_SPAN, using=alias) if rates else found:
             topic, first = row.known.topic, rows.get(row.known.topic)
             groups = [*(first.groups if first else ()), *row.groups]
             rows[topic] = replace(first or row, known=every[topic], groups=groups)
-    return Picture([*rows.values()], _paused(alias, [*rows.values()]), unknown)
+    return StatusSnapshot([*rows.values()], _paused(alias, [*rows.values()]), unknown)
 
 
 def _parts(topics: Sequence[KnownTopic]) -> Iterator[list[KnownTopic]]:
-    """Yield parts of up to ``PART`` topics and ``PART`` groups. A topic with more groups is in several parts."""
+    """Yield parts of up to ``PART_MAX`` topics and groups each. A topic with more groups is in several parts."""
     part: list[KnownTopic] = []
     groups = 0
     for known in topics:
-        for some in batches(known.groups, PART) if known.groups else [()]:
-            if part and (len(part) == PART or groups + len(some) > PART or part[-1].topic == known.topic):
+        for some in batches(known.groups, PART_MAX) if known.groups else [()]:
+            is_full = len(part) == PART_MAX or groups + len(some) > PART_MAX
+            if part and (is_full or part[-1].topic == known.topic):
                 yield part
                 part, groups = [], 0
             part.append(replace(known, groups=tuple(some)))
@@ -174,32 +176,30 @@ def alarm_rows(rows: Sequence[TopicRow]) -> list[dict[str, Any]]:
     ]
 
 
-def show(picture: Picture, output: Output, *, alarms_first: bool = False) -> None:
-    rows = picture.topics
+def show(snapshot: StatusSnapshot, output: Output, *, alarms_first: bool = False) -> None:
+    rows = snapshot.topics
     if alarms_first:
         output.table("alarms", alarm_rows(rows))
     output.table("topics", [topic_row(row) for row in rows])
-    show_groups(picture, output)
+    show_groups(snapshot, output)
     if not alarms_first:
         output.table("alarms", alarm_rows(rows))
-    for problem in picture.unknown:
+    for problem in snapshot.unknown:
         output.problem(problem)
 
 
-def show_groups(picture: Picture, output: Output) -> None:
-    groups = [group_row(one) for row in picture.topics for one in row.groups]
+def show_groups(snapshot: StatusSnapshot, output: Output) -> None:
+    groups = [group_row(one) for row in snapshot.topics for one in row.groups]
     output.table("groups", groups, wide=("paused", "scheduled", "dead"))
-    output.table("paused", picture.paused, title="Paused groups")
+    output.table("paused", snapshot.paused, title="Paused groups")
 
 
 def status(options: Options, output: Output) -> None:
     limits = [limit for name in ("more_than", "dead") if (limit := options[f"fail_if_{name}"]) is not None]
-    exact = min(max(1_000, *(limit + 1 for limit in limits)), numbers.EXACT_MAX) if limits else None
-    picture = read(
-        conf.database(options["database"]), options["topics"], exact, rates=not options["no_rates"]
-    )
-    show(picture, output)
-    for problem in _problems(options, picture.topics):
+    count_limit = min(max(1_000, *(limit + 1 for limit in limits)), numbers.EXACT_MAX) if limits else None
+    snapshot = read_status(options["database"], options["topics"], count_limit, rates=not options["no_rates"])
+    show(snapshot, output)
+    for problem in _problems(options, snapshot.topics):
         output.problem(problem)
 
 
@@ -211,12 +211,12 @@ def _problems(options: Options, rows: Sequence[TopicRow]) -> Iterator[str]:
             one = group.figures
             where, found = f"{one.topic}: group {one.group}", lag(group)
             if oldest is not None and one.oldest_age is not None and one.oldest_age > oldest:
-                age, limit = shown(one.oldest_age), shown(oldest)
+                age, limit = as_text(one.oldest_age), as_text(oldest)
                 yield f"{where}: its oldest open message is {age} old, which is over {limit}"
             if most is not None and found.value > most:
-                yield f"{where}: its lag is {shown(found)}, which is over {most}"
+                yield f"{where}: its lag is {as_text(found)}, which is over {most}"
         if dead is not None and row.figures.dead.value >= dead:
-            number = shown(row.figures.dead)
+            number = as_text(row.figures.dead)
             yield f"{row.known.topic}: it has {number} dead letters, which is not below {dead}"
     if options["fail_on_alarm"]:
         for alarm in alarm_rows(rows):
@@ -228,20 +228,22 @@ def _problems(options: Options, rows: Sequence[TopicRow]) -> Iterator[str]:
 def _add_top(parser: ArgumentParser) -> None:
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all topics")
     parser.add_argument(
-        "--interval", type=duration, default=timedelta(seconds=2), metavar="DURATION",
+        "--interval", type=parse_duration, default=timedelta(seconds=2), metavar="DURATION",
         help="the time between two frames (default 2 seconds)",
     )  # fmt: skip
-    parser.add_argument("--count", type=count, metavar="N", help="end after N frames (default: at Ctrl-C)")
+    parser.add_argument(
+        "--count", type=positive_int, metavar="N", help="end after N frames (default: at Ctrl-C)"
+    )
 
 
 def _frames(options: Options) -> Iterator[str]:
     """Yield frames as text. If the database does not answer, a frame shows the error and the previous figures."""
-    alias, interval, last = conf.database(options["database"]), options["interval"], ""
+    alias, interval, last = options["database"], options["interval"], ""
     lost_at: str | None = None
     while True:
         clock = f"{datetime.now(UTC):%H:%M:%S} UTC"
         try:
-            picture = read(alias, options["topics"])
+            snapshot = read_status(alias, options["topics"])
         except Error as error:
             session.discard(alias)
             lost_at = lost_at or clock
@@ -249,8 +251,8 @@ def _frames(options: Options) -> Iterator[str]:
         else:
             lines: list[str] = []
             output = Output(lines.append)
-            show(picture, output, alarms_first=True)  # The end may not fit on the screen.
-            last = "\n".join([f"At {clock}, every {shown(interval)}:", *lines, *output.problems])
+            show(snapshot, output, alarms_first=True)  # The end may not fit on the screen.
+            last = "\n".join([f"At {clock}, every {as_text(interval)}:", *lines, *output.problems])
             note = (
                 f"The database answers again. It did not answer from {lost_at} to {clock}." if lost_at else ""
             )

@@ -15,8 +15,9 @@ from ..stats.results import Hold, TopicFigures
 from ..stats.summaries import blockers_of, over_retention
 from ..store.connection import session
 from .output import Output, Refused
-from .status import UNCACHED, alarm_rows, read, show_groups
-from .verbs import Options, Verb, count
+from .selecting import add_limit
+from .status import UNCACHED, alarm_rows, read_status, show_groups
+from .verbs import Options, Verb
 
 NOT_BLOCKED = {
     "retention": "Kept until the retention is over",
@@ -30,13 +31,7 @@ def _add_topics(parser: ArgumentParser) -> None:
         "--containing", default="", metavar="TEXT", help="only topics whose names contain this text"
     )
     parser.add_argument("--after", default="", metavar="TOPIC", help="only topics after this name")
-    parser.add_argument(
-        "--limit",
-        type=count,
-        default=100,
-        metavar="N",
-        help="maximum number of topics (default 100, up to 1000)",
-    )
+    add_limit(parser, "topics", 100, numbers.TOPICS_MAX)
 
 
 @session.cached_queries()
@@ -67,7 +62,7 @@ def topics(options: Options, output: Output) -> None:
         output.say(
             f"Of {late} topics past their retention, the {len(blockers)} latest were examined for blockers."
         )
-    output.document(next=page.next)
+    output.add_to_json(next=page.next)
     if page.next is not None:
         output.say(f"There are more topics: use --after={quote(page.next)}")
 
@@ -92,12 +87,12 @@ def _add_groups(parser: ArgumentParser) -> None:
 @session.cached_queries()
 def groups(options: Options, output: Output) -> None:
     topic, using = options["topic"], options["database"]
-    picture = read(conf.database(using), [topic])
-    if picture.unknown:
-        raise Refused(f"{picture.unknown[0]}. List the topics: mqueue topics")
-    show_groups(picture, output)
+    snapshot = read_status(using, [topic])
+    if snapshot.unknown:
+        raise Refused(f"{snapshot.unknown[0]}. List the topics: mqueue topics")
+    show_groups(snapshot, output)
     members: list[dict[str, Any]] = []
-    for row in picture.topics:
+    for row in snapshot.topics:
         for group in row.known.groups:
             members += [
                 {
@@ -109,7 +104,7 @@ def groups(options: Options, output: Output) -> None:
             ]  # fmt: skip
     output.table("subscribers", members, wide=("left", "partitions"))
     _blockers(output, numbers.holds(topic, using=using))
-    output.table("alarms", alarm_rows(picture.topics))
+    output.table("alarms", alarm_rows(snapshot.topics))
 
 
 VERBS = [

@@ -18,10 +18,10 @@ Options = dict[str, Any]
 class Verb:
     """A verb of ``manage.py mqueue``.
 
-    ``run``: does the work, and reports to the ``Output``. ``add_arguments``: adds the arguments of the verb.
-    ``changes``: the verb changes something. It then has the option ``--dry-run``. ``recorded``: the change is an
-    operator's action. The verb then has the options ``--by`` and ``--why``.
-    ``deletes``: the verb deletes something. It then asks for confirmation, unless ``--yes`` is given.
+    ``run``: does the work, and reports to the ``Output``. Its option ``database`` is an alias, never None.
+    ``add_arguments``: adds the arguments of the verb. ``changes``: the verb changes something. It then has the option
+    ``--dry-run``. ``recorded``: the change is an operator's action. The verb then has the options ``--by`` and
+    ``--why``. ``deletes``: the verb deletes something. It then asks for confirmation, unless ``--yes`` is given.
     """
 
     name: str
@@ -67,14 +67,14 @@ def confirm(options: Options, question: str) -> None:
         raise Refused("not confirmed; nothing was changed")
 
 
-def count(text: str) -> int:
+def positive_int(text: str) -> int:
     """Return the argument as a number. Raise ``ArgumentTypeError`` unless it is a whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
     return int(text)
 
 
-def duration(text: str) -> timedelta:
+def parse_duration(text: str) -> timedelta:
     """Return a duration: seconds, or a number with s, m, h or d."""
     units = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
@@ -87,7 +87,7 @@ def duration(text: str) -> timedelta:
     return found
 
 
-def moment(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     """Return a time: ISO 8601, UTC unless it has a zone."""
     try:
         found = datetime.fromisoformat(text)

@@ -5,24 +5,25 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from datetime import UTC, timedelta
+from functools import partial
 from typing import Any
 
 from django.utils import timezone
 
 from .. import conf
-from ..browse import explaining, finding, masking, obstacles, reasons, timeline
+from ..browse import explaining, id_search, masking, obstacles, reasons, timeline
 from ..browse.explaining import Explanation
 from ..browse.timeline import MessageTimeline
 from ..doctor.findings import command_line
 from ..policy import names
-from ..policy.message_query import DEAD, Inspected
+from ..policy.message_query import DEAD
 from ..policy.names import REPLIES_SUFFIX, key_of
 from ..service.registration import check_group
 from ..tasks.job_ids import GROUP as TASKS
 from ..tasks.job_ids import topic_of
 from ..workers import registry
-from .messages import add_masks, job_places, seen
-from .output import Output, Refused, shown
+from .messages import add_masks, job_places, masked_for
+from .output import Output, Refused, as_text
 from .verbs import Options, Verb
 
 GROUPS_MAX, SEARCHED_MAX = 200, 10_000
@@ -43,7 +44,7 @@ def _add_why(parser: ArgumentParser) -> None:
 
 
 def why(options: Options, output: Output) -> None:
-    topic, group, alias = options["topic"], options["group"], conf.database(options["database"])
+    topic, group, alias = options["topic"], options["group"], options["database"]
     names.check_name("topic", topic, names.LONG_TOPIC_MAX)
     if group is not None:
         check_group(group)
@@ -55,7 +56,7 @@ def why(options: Options, output: Output) -> None:
     with timezone.override(UTC):
         for offset in _offsets(alias, options):
             found = timeline.message_timeline(
-                alias, offset, payload_limit=lambda _: masking.WHOLE,
+                alias, offset, payload_limit=lambda _: masking.MASKABLE_BYTES,
                 groups=GROUPS_MAX if group is None else SEARCHED_MAX,
             )  # fmt: skip
             if found is None:
@@ -63,7 +64,7 @@ def why(options: Options, output: Output) -> None:
             if topic not in (found.topic, found.stored_in):
                 raise Refused(f"offset {offset} is a message of topic {found.stored_in!r}, not of {topic!r}")
             documents.append(_print_explanation(alias, found, options, output))
-    output.values(messages=documents if output.as_json else None)
+    output.add_to_json(messages=documents)
 
 
 def _offsets(alias: str, options: Options) -> list[int]:
@@ -71,7 +72,7 @@ def _offsets(alias: str, options: Options) -> list[int]:
     if id is None:
         return [options["offset"]]
     names.check_name("id", id, names.ID_MAX)
-    found = finding.find(
+    found = id_search.find(
         alias, id=id, key=key, topic=topic, places=job_places(id), limit=MESSAGES, payload_limit=1
     )
     offsets = [one.row_offset for one in found.messages if one.message.id == id]
@@ -86,7 +87,7 @@ def _offsets(alias: str, options: Options) -> list[int]:
 
 
 def _no_message(topic: str, offset: int) -> str:
-    retention = shown(timedelta(milliseconds=conf.retention_ms(topic)))
+    retention = as_text(timedelta(milliseconds=conf.retention_ms(topic)))
     return (
         f"there is no message at offset {offset}. It was deleted, because all groups have finished it and the retention"
         f" ({retention}) is over; or it was never committed; or it is in another database"
@@ -98,9 +99,8 @@ def _print_explanation(
 ) -> dict[str, Any]:
     """Print the explanation of one message. Return it for the JSON document."""
     message = found.message
-    row_offset = message.offset if message.dead_letter is None else message.dead_letter
     about = {
-        "topic": found.stored_in, "offset": row_offset, "key": key_of(found.partition), "id": message.id,
+        "topic": found.stored_in, "offset": found.row_offset, "key": key_of(found.partition), "id": message.id,
         "kind": message.kind, "published": message.published_at, "target": message.target,
     }  # fmt: skip
     if not output.as_json:
@@ -110,7 +110,7 @@ def _print_explanation(
         sentences = [*explanation.state, *explanation.reasons]
         if not sentences:
             continue
-        remedy = _remedy(alias, found, explanation, row_offset)
+        remedy = _remedy(alias, found, explanation)
         rows.append(
             {
                 "group": explanation.group,
@@ -134,23 +134,18 @@ def _explanations(
     alias: str, found: MessageTimeline, options: Options
 ) -> Iterator[tuple[Explanation, dict[str, Any]]]:
     """Yield the explanation of the message itself, and of each wanted group, with its status."""
-
-    def shown_as(message: Inspected) -> Inspected:
-        return seen(options, message)
-
+    mask = partial(masked_for, options)
     now, workers = obstacles.topic_facts(alias, found.topic)
-    of_itself = explaining.of_message(found, now, workers, shown_as)
+    of_itself = explaining.of_message(found, now, workers, mask)
     yield of_itself, {"status": found.message.status, "outcome": None}
     facts, wanted = obstacles.facts(alias, found), options["group"]
-    for view in found.group_views:
-        if wanted in (None, view.group):
-            strict = _is_strict(found.stored_in, view.group)
-            explanation = explaining.explain(
-                found, view, facts.get(view.group), strict=strict, shown=shown_as
-            )
-            yield explanation, {"status": view.view.status, "outcome": view.view.outcome}
+    for state in found.group_states:
+        if wanted in (None, state.group):
+            strict = _is_strict(found.stored_in, state.group)
+            explanation = explaining.explain(found, state, facts.get(state.group), strict=strict, mask=mask)
+            yield explanation, {"status": state.message.status, "outcome": state.message.outcome}
     is_log = found.message.status is None and not found.stored_in.endswith(REPLIES_SUFFIX)
-    if is_log and wanted is not None and wanted not in {view.group for view in found.group_views}:
+    if is_log and wanted is not None and wanted not in {state.group for state in found.group_states}:
         text = f"The group is not registered for topic {found.stored_in!r}: it receives nothing."
         yield Explanation(wanted, (text,), (), reasons.SUBSCRIBE), {"status": None, "outcome": None}
 
@@ -164,7 +159,7 @@ def _is_strict(topic: str, group: str) -> bool | None:
     return next((one.strict for one in registry.handlers() if (one.topic, one.group) == (topic, group)), None)
 
 
-def _remedy(alias: str, found: MessageTimeline, explanation: Explanation, offset: int) -> str | None:
+def _remedy(alias: str, found: MessageTimeline, explanation: Explanation) -> str | None:
     """Return the command that helps; None if nothing is needed."""
     topic, group, id = found.stored_in, explanation.group or "GROUP", found.message.id
     # If a group consumes the dead-letter topic itself, its commands name that topic. All others name the original.
@@ -184,7 +179,7 @@ def _remedy(alias: str, found: MessageTimeline, explanation: Explanation, offset
         reasons.START_WORKER: start,
         reasons.RELEASE: ("mqueue", "release", topic, group, "--partition", found.partition),
         reasons.REDRIVE: ("mqueue", "redrive", original, "--group", failed_group, "--id", id),
-        reasons.RESET: ("mqueue", "reset", topic, group, str(offset), "--dry-run"),
+        reasons.RESET: ("mqueue", "reset", topic, group, str(found.row_offset), "--dry-run"),
         reasons.SUBSCRIBE: ("mqueue", "subscribe", topic, group),
         reasons.UNHOLD: ("mqueue", "unhold", original, *selected),
         reasons.HURRY: ("mqueue", "hurry", original, *selected),

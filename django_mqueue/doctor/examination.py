@@ -53,7 +53,7 @@ def _examine(using: str, account: str, server: Server) -> Examination:
         *_settings(),
         *servers.findings(server),
         *_tried(using, "variables", lambda: variables.findings(server)),
-        *variables.further(server),
+        *variables.advice(server),
         *routes.encryption_findings(using, cipher),
         *routes.clock_findings(difference),
         *_tried(using, "proxy", lambda: routes.proxy_findings(reading.route(using))),

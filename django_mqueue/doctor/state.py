@@ -9,6 +9,7 @@ from ..drawing import scales
 from ..policy.batching import batches
 from ..stats import alarms, retention_blockers, topic_list
 from ..stats.results import Hold, KnownTopic
+from ..stats.texts import listed
 from ..store import removal
 from ..store.queries import bounded_counts, group_positions, topic_index
 from ..store.server import leftovers
@@ -16,8 +17,6 @@ from .findings import INFO, WARNING, Finding, command_line
 
 TOPICS_MAX = 200
 """The maximum number of topics whose retention blockers are read."""
-SHOWN = 10
-"""The maximum number of names in a finding."""
 
 
 def findings(using: str) -> Iterator[Finding]:
@@ -30,11 +29,6 @@ def findings(using: str) -> Iterator[Finding]:
     yield from _without_messages(using, sorted(pairs))
 
 
-def names(some: Sequence[str]) -> str:
-    more = f" and {len(some) - SHOWN} more" if len(some) > SHOWN else ""
-    return ", ".join(some[:SHOWN]) + more
-
-
 def _without_group(using: str, known: Iterable[KnownTopic]) -> Iterator[Finding]:
     candidates = [one.topic for one in known if not one.groups]
     ends = {
@@ -42,7 +36,7 @@ def _without_group(using: str, known: Iterable[KnownTopic]) -> Iterator[Finding]
     }
     if found := sorted(ends):
         yield Finding(
-            WARNING, "topics", f"topics with messages have no group: {names(found)}",
+            WARNING, "topics", f"topics with messages have no group: {listed(found)}",
             "Nothing consumes these messages, and they are never deleted. The name may be mistyped.",
             f"Start its worker, or: {command_line(using, 'mqueue', 'subscribe', found[0], 'GROUP')}",
         )  # fmt: skip

@@ -69,7 +69,7 @@ def _server(server: Server) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def further(server: Server) -> Iterator[Finding]:
+def advice(server: Server) -> Iterator[Finding]:
     """Yield findings that are no system checks: a project may have chosen these values."""
     found = server.variables
     flush, sync = found.get("innodb_flush_log_at_trx_commit", "1"), found.get("sync_binlog", "1")

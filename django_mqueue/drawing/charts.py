@@ -25,7 +25,7 @@ ABOVE, BELOW = 18, 22
 SPARK_HEIGHT = 24
 
 Values = Sequence[float | None]
-NOTHING = SafeString("")
+EMPTY_HTML = SafeString("")
 
 Translate = Callable[[str], str]
 """``gettext`` on the admin's pages. Reports are in English and run without Django's settings: they use ``str``."""
@@ -77,8 +77,8 @@ def chart(
         _plot(ident, title, lines, start, step * points, unit, zone, gettext)
         if known
         else format_html('<p class="mqueue-nothing">{}</p>', gettext("Nothing is known of this time.")),
-        format_html('<p class="help">{}</p>', note) if note else NOTHING,
-        _table(ident, title, lines, start, step, unit, zone, gettext) if known else NOTHING,
+        format_html('<p class="help">{}</p>', note) if note else EMPTY_HTML,
+        _table(ident, title, lines, start, step, unit, zone, gettext) if known else EMPTY_HTML,
     )
 
 

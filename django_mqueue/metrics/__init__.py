@@ -6,27 +6,24 @@ measurements of its workers. docs/reference/metrics.md lists all metrics.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .database import DatabaseCollector as DatabaseCollector
     from .views import view as view
 
-__all__ = ["DatabaseCollector", "view"]
+_HOME = {"DatabaseCollector": "database", "view": "views"}
+
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use, because it needs an optional package."""
-    if name not in __all__:
+    if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        if name == "view":
-            from .views import view
-
-            return view
-        from .database import DatabaseCollector
-
-        return DatabaseCollector
+        return getattr(import_module(f".{_HOME[name]}", __name__), name)
     except ModuleNotFoundError as error:
         if error.name != "prometheus_client":
             raise

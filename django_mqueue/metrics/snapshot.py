@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from ..stats import topic_figures as of_topics
 from ..stats import topic_list, triage
+from ..stats.alarms import ZERO
 from ..stats.caching import cached
-from ..stats.groups import group_figures as of_groups
+from ..stats.groups.group_figures import read_group_figures
 from ..stats.results import GroupFigures, Hold, KnownTopic, TopicFigures
 from ..stats.retention_blockers import holds
 from ..stats.summaries import over_retention
+from ..stats.topic_figures import read_topic_figures, settled_lag
 
 TOPICS_MAX = GROUPS_MAX = 200
 """The maximum number of topics, and of pairs of topic and group, with metrics."""
 BLOCKERS_MAX = 10
 """The maximum number of topics whose retention blockers are read: those whose deletion is overdue for longest."""
-NOTHING = timedelta(0)
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ def _read(using: str) -> Snapshot:
         known = triage.worst_first(using, known)
     chosen = known[:TOPICS_MAX]
     pairs = [(one.topic, group) for one in chosen for group in one.groups][:GROUPS_MAX]
-    figures = of_topics.topic_figures(using, [one.topic for one in chosen])
-    overdue = {topic: max(over_retention(one), NOTHING) for topic, one in figures.items()}
+    figures = read_topic_figures(using, [one.topic for one in chosen])
+    overdue = {topic: max(over_retention(one), ZERO) for topic, one in figures.items()}
     return Snapshot(
         list(figures.values()),
-        list(of_groups.group_figures(using, pairs).values()),
+        list(read_group_figures(using, pairs).values()),
         {one.topic: len(one.groups) for one in chosen},
-        of_topics.settled_lag(using, [one.topic for one in chosen if one.groups]),
+        settled_lag(using, [one.topic for one in chosen if one.groups]),
         overdue,
         _blockers(using, chosen, overdue),
         len(known) - len(chosen),
@@ -69,4 +69,4 @@ def _read(using: str) -> Snapshot:
 
 def _blockers(using: str, topics: Sequence[KnownTopic], overdue: Mapping[str, timedelta]) -> list[Hold]:
     late = sorted((one.topic for one in topics if overdue[one.topic]), key=lambda topic: -overdue[topic])
-    return [hold for topic in late[:BLOCKERS_MAX] for hold in holds(using, topic) if hold.overdue > NOTHING]
+    return [hold for topic in late[:BLOCKERS_MAX] for hold in holds(using, topic) if hold.overdue > ZERO]

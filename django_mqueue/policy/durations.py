@@ -54,6 +54,10 @@ def moment(epoch_ms: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=epoch_ms)
 
 
+def moment_or_none(epoch_ms: int | None) -> datetime | None:
+    return None if epoch_ms is None else moment(epoch_ms)
+
+
 @dataclass(frozen=True)
 class Due:
     """A due time by the database's clock: ``ms`` from now if ``from_now``, else since the epoch."""

@@ -19,8 +19,19 @@ PENDING, IN_FLIGHT, WAITING, DONE, DEAD, SCHEDULED = STATUSES = (
 )  # fmt: skip
 
 LIMIT_MAX = 10_000
+OFFSET_MAX = (1 << 63) - 1
+"""The highest offset. Times in milliseconds are lower."""
 SLACK_MS = 60_000
 """Tolerance of a search by time, in milliseconds: rows of the log that are close in time may be out of order."""
+
+
+def status_of(row: Mapping[str, Any], done_to: int) -> str:
+    """Return the status of a row of the log for a group. ``done_to``: the group's position in the row's partition."""
+    if row["acked"] is None and int(row["offset"]) > done_to:
+        return PENDING  # A reset may also have begun again after a dead letter.
+    if row["acked"] is None or row["acked"]:
+        return DONE if row["dead_letter"] is None else DEAD
+    return IN_FLIGHT if row["in_flight"] else WAITING
 
 
 @dataclass(frozen=True)
@@ -192,9 +203,9 @@ def message_query(topic: str, filters: Mapping[str, Any]) -> MessageQuery:
         if value is not None:
             names.check_name(argument, value, limit)
     if offset is not None and (
-        not isinstance(offset, int) or isinstance(offset, bool) or not 0 < offset < 1 << 63
+        not isinstance(offset, int) or isinstance(offset, bool) or not 0 < offset <= OFFSET_MAX
     ):
-        raise ValueError(f"offset must be a whole number from 1 to {(1 << 63) - 1}, not {offset!r}")
+        raise ValueError(f"offset must be a whole number from 1 to {OFFSET_MAX}, not {offset!r}")
     if status is not None and (not isinstance(status, str) or status not in STATUSES):
         raise ValueError(f"status must be one of {', '.join(STATUSES)}, not {status!r}")
     if group is None and status not in (None, SCHEDULED, DEAD):

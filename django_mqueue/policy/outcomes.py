@@ -30,12 +30,12 @@ HELD_UNTIL = 253_370_764_800_000
 
 
 def outcome(
-    state: Mapping[str, Any], errors: Sequence[Mapping[str, Any]], *, has_letter: bool, came_back: bool
+    state: Mapping[str, Any], errors: Sequence[Mapping[str, Any]], *, has_letter: bool, was_redriven: bool
 ) -> str:
     """Return the outcome of a message that is acknowledged.
 
     ``state``: columns of the group's delivery state. ``errors``: its failed attempts. ``has_letter``: its dead letter
-    exists. ``came_back``: the log holds a redriven copy of the message for the group.
+    exists. ``was_redriven``: the log holds a redriven copy of the message for the group.
     """
     if has_letter:
         return DEAD_LETTERED
@@ -46,7 +46,7 @@ def outcome(
     if last and last.get("at") == int(state["acked_at"] or 0):
         if last.get("error") == REMOVED_BY_HAND:
             return REMOVED
-        return REDRIVEN if came_back else DEAD_LETTERED
+        return REDRIVEN if was_redriven else DEAD_LETTERED
     if not state["delivered_to"]:
         return NOT_RECORDED
     return HANDLED if state["handed"] else SKIPPED

@@ -231,7 +231,7 @@ class Claimer:
         """Read from the database whether the group is paused or is being reset, and set ``state.paused``."""
         state = self.state
         registration = offsets.registration(state.using, state.group, state.topic)
-        state.paused = registration is not None and registration.is_held
+        state.paused = registration is not None and registration.is_suspended
         return state.paused
 
     def _delivery(self, claim: Claim, row: dict[str, Any], handed: bool) -> Delivery | None:

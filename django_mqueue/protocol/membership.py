@@ -179,7 +179,7 @@ class Membership:
         elif generation == known and registration.changed != state.changed:
             mark_for_reread(state)
         state.registration_generation, state.start = generation, registration.start
-        state.paused, state.resetting = registration.is_held, registration.resetting
+        state.paused, state.resetting = registration.is_suspended, registration.resetting
         state.changed = registration.changed
         if not is_announced:
             incarnation = heartbeats.incarnation(state.using, state.holder)

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from .results import LATELY, GroupFigures, Hold, KnownTopic, TopicFigures
 from .texts import age, duration, number
 
-NOTHING = timedelta()
+ZERO = timedelta()
 LATE_DELETION_AFTER = timedelta(minutes=10)
 """Late deletion is an alarm only above this delay."""
 DEAD_LETTERS = 10
@@ -57,7 +57,7 @@ def of_group(figures: GroupFigures, late_after: timedelta) -> list[Alarm]:
             return [Alarm(text, is_bad=False)]
         return [Alarm(_("Not registered: the group receives nothing, and deletion does not wait for it"))]
     waits = any(one.value for one in (figures.pending, figures.waiting, figures.in_flight))
-    oldest = figures.oldest_age or NOTHING
+    oldest = figures.oldest_age or ZERO
     is_idle_reader = figures.reads_log and not figures.workers  # Such as an archive between two runs.
     resetting = _("Resetting: nothing is delivered until its old delivery state is deleted")
     paused = _("Paused, and messages wait") if waits else _("Paused")
@@ -88,8 +88,8 @@ def _dead_letters(figures: GroupFigures) -> str:
 
 def _of_handlers(figures: GroupFigures) -> list[tuple[bool, str]]:
     """Return (applies, text) of the alarms about live workers: slow handlers, busy threads, no progress."""
-    longest = max(ALARM_TIME_MIN, SLOW_FACTOR * (figures.usual or NOTHING))
-    running, queued = figures.running_for or NOTHING, figures.queued_for or NOTHING
+    longest = max(ALARM_TIME_MIN, SLOW_FACTOR * (figures.usual or ZERO))
+    running, queued = figures.running_for or ZERO, figures.queued_for or ZERO
     slow = _("A handler has run for %(time)s") % {"time": age(running)}
     if figures.usual is not None:
         slow = _("%(alarm)s; 95 of 100 messages take %(time)s or less") % {
@@ -98,7 +98,7 @@ def _of_handlers(figures: GroupFigures) -> list[tuple[bool, str]]:
     busy = _("All threads of a subscriber are busy: a delivered message has waited for %(time)s")
     # A paused group makes no progress. Neither does a group that waits for retries and has no message in flight.
     has_work = figures.pending.value and (figures.in_flight.value or not figures.waiting.value)
-    quiet = min(figures.quiet_for or NOTHING, figures.oldest_age or NOTHING)
+    quiet = min(figures.quiet_for or ZERO, figures.oldest_age or ZERO)
     no_progress = ngettext(
         "No progress for %(time)s, while messages wait and a subscriber is alive",
         "No progress for %(time)s, while messages wait and %(count)s subscribers are alive",
@@ -116,9 +116,9 @@ def _of_handlers(figures: GroupFigures) -> list[tuple[bool, str]]:
 
 def of_topic(
     known: KnownTopic,
-    figures: TopicFigures | None,
+    figures: TopicFigures,
     blockers: Sequence[Hold] | None,
-    overdue: timedelta = NOTHING,
+    overdue: timedelta = ZERO,
 ) -> list[Alarm]:
     """Return the alarms of a topic.
 
@@ -128,7 +128,7 @@ def of_topic(
     """
     if not known.groups:
         text = _("No group: no group consumes the topic, and none of its messages are ever deleted")
-        is_empty = figures is not None and not figures.kept.value and not figures.scheduled.value
+        is_empty = not figures.kept.value and not figures.scheduled.value
         return [] if is_empty else [Alarm(text)]
     if blockers is None:
         text = _("Deletion is late by %(time)s") % {"time": age(overdue)}
@@ -150,7 +150,7 @@ def of_blocker(blocker: Hold) -> Alarm | None:
         text = _("Deletion is late")
     else:
         text = WAITS_FOR_GROUP[reason] % {"group": blocker.group}
-    if overdue > NOTHING:
+    if overdue > ZERO:
         text = _("%(alarm)s, %(time)s past the retention") % {"alarm": text, "time": age(overdue)}
-    needs_action = reason in ("resetting", "paused", "no_worker", "no_collector") and overdue > NOTHING
+    needs_action = reason in ("resetting", "paused", "no_worker", "no_collector") and overdue > ZERO
     return Alarm(text, is_bad=is_late or needs_action)

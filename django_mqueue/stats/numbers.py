@@ -20,13 +20,13 @@ from .. import conf
 from ..policy import durations, names
 from ..service.registration import check_group
 from ..service.subscription import check_count
-from . import rates as lately
 from . import retention_blockers, topic_list
-from . import topic_figures as of_topics
 from .caching import cached
-from .groups import group_figures as of_groups
 from .groups import group_lag, members
+from .groups.group_figures import read_group_figures
+from .rates import read_latency, read_rates
 from .results import GroupFigures, Hold, Lag, Latency, Rates, SubscriberFigures, TopicFigures, Topics
+from .topic_figures import read_topic_figures
 
 TOPICS_MAX = 1_000
 PAIRS_MAX = 200
@@ -71,7 +71,7 @@ def group_figures(
 
     They are the messages by status, the oldest open message, and the group's workers.
     """
-    return _cached(using, max_age, of_groups.group_figures, _pairs(pairs), _exact(exact))
+    return _cached(using, max_age, read_group_figures, _pairs(pairs), _exact(exact))
 
 
 def topic_figures(
@@ -80,9 +80,9 @@ def topic_figures(
     """Return the figures of up to 200 topics, by name: the messages that each holds, for all groups."""
     if isinstance(topics, str):
         raise TypeError(f"topics must be several topics, for example a list, not the str {topics!r}")
-    unique = tuple(dict.fromkeys(_topic(topic) for topic in topics))
+    unique = tuple(dict.fromkeys(map(names.check_topic, topics)))
     _check_number("topics", len(unique))
-    return _cached(using, max_age, of_topics.topic_figures, unique, _exact(exact))
+    return _cached(using, max_age, read_topic_figures, unique, _exact(exact))
 
 
 def rates(
@@ -102,7 +102,7 @@ def rates(
     """
     targets = _pairs_or_topics(pairs)
     ms, points = _span(span, points)
-    return _cached(using, max_age, lately.rates, targets, ms, points, _exact(exact))
+    return _cached(using, max_age, read_rates, targets, ms, points, _exact(exact))
 
 
 def latency(
@@ -121,7 +121,7 @@ def latency(
     """
     (pair,) = _pairs([(topic, group)])
     ms, points = _span(span, points)
-    return _cached(using, max_age, lately.latency, *pair, ms, points, _exact(exact))
+    return _cached(using, max_age, read_latency, *pair, ms, points, _exact(exact))
 
 
 def lag(
@@ -141,7 +141,7 @@ def lag(
 
 def holds(topic: str, *, max_age: float = 0, using: str | None = None) -> list[Hold]:
     """Return the retention blockers of a topic, the oldest message first; none if the topic is empty."""
-    return _cached(using, max_age, retention_blockers.holds, _topic(topic))
+    return _cached(using, max_age, retention_blockers.holds, names.check_topic(topic))
 
 
 def subscribers(
@@ -166,10 +166,6 @@ def _exact(exact: int | None) -> int | None:
     return exact if exact is None else check_count("exact", exact, EXACT_MAX)
 
 
-def _topic(topic: object) -> str:
-    return names.check_topic(topic)
-
-
 def _pairs(pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     checked = []
     for topic, group in _pairs_or_topics(pairs):
@@ -185,7 +181,7 @@ def _pairs_or_topics(pairs: Iterable[tuple[str, str | None]]) -> tuple[tuple[str
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise TypeError(f"pairs must be tuples of topic and group, not {pair!r}")
         topic, group = pair
-        checked[_topic(topic), None if group is None else check_group(group)] = None
+        checked[names.check_topic(topic), None if group is None else check_group(group)] = None
     _check_number("pairs", len(checked))
     return tuple(checked)
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import cache
 
 from .. import conf
-from ..policy.durations import moment
+from ..policy.durations import moment, moment_or_none
 from ..policy.message_query import DONE
 from ..store.connection import session
 from ..store.offsets import Registration
@@ -47,8 +47,8 @@ class _Steps:
         return Series(values, Figure(sum(values), how))
 
 
-def rates(
-    using: str, pairs: Sequence[Pair], span: int, points: int, exact: int | None = None
+def read_rates(
+    using: str, pairs: Sequence[Pair], span: int, points: int, count_limit: int | None
 ) -> dict[Pair, Rates]:
     """Count the messages published, finished and dead-lettered in each step of the last ``span`` ms, by pair."""
     if not pairs:
@@ -57,7 +57,7 @@ def rates(
         topics = sorted({topic for topic, _ in pairs})
         groups = sorted({group for _, group in pairs if group is not None})
         names = [*topics, *map(conf.dead_letter_topic, topics)]
-        recent = Recent(using, names, exact or limit_for(len(pairs)), len(pairs))
+        recent = Recent(using, names, count_limit or limit_for(len(pairs)), len(pairs))
         steps = _Steps(recent.now, span, points)
         registered = group_positions.registrations(using, topics, groups) if groups else {}
         consumed = {topic for topic, _ in topic_index.registered(using, topics)}
@@ -100,9 +100,7 @@ def _rates(
         steps.series(slices, lambda row: row.status is not None, _published_at, kept_from),
         finished,
         steps.series(dead_letters, lambda row: group in (None, row.failed_group), _published_at, steps.start),
-        moment(kept_from),
-        None if finished_from is None else moment(finished_from),
-        moment(steps.now), skipped,
+        moment(kept_from), moment_or_none(finished_from), moment(steps.now), skipped,
     )  # fmt: skip
 
 
@@ -144,10 +142,12 @@ def _registered_from(rows: Sequence[Row], steps: _Steps, registration: Registrat
     return min(registration.changed, min(done, default=steps.now), steps.now)
 
 
-def latency(using: str, topic: str, group: str, span: int, points: int, exact: int | None = None) -> Latency:
+def read_latency(
+    using: str, topic: str, group: str, span: int, points: int, count_limit: int | None
+) -> Latency:
     """Return the latency of the messages that a group finished in each step of the last ``span`` milliseconds."""
     with session.raises_not_migrated(using):
-        recent = Recent(using, [topic], exact or limit_for(1), 1)
+        recent = Recent(using, [topic], count_limit or limit_for(1), 1)
         steps = _Steps(recent.now, span, points)
         registration = group_positions.registrations(using, [topic], [group]).get((topic, group))
         slices = recent.read(topic, group, registration.start if registration else 0, steps.start)

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from .. import conf
-from ..policy.durations import moment
-from ..policy.message_query import DONE
+from ..policy.durations import moment, moment_or_none
+from ..policy.message_query import DONE, OFFSET_MAX
 from ..policy.names import key_of
 from ..protocol.retention.garbage_collection import is_kept
 from ..service import actions
@@ -20,7 +20,6 @@ from ..store.queries import group_positions, group_rows, message_pages, partitio
 from ..store.queries.bounded_counts import Ends, ends
 from ..store.queries.group_rows import Range
 from ..store.queries.partition_progress import PartitionSearch
-from ..store.queries.partition_walk import OFFSET_END
 from .results import Hold
 
 FIRST = 200
@@ -70,7 +69,7 @@ class _Blockers:
     def _kept(self, groups: garbage.Groups) -> list[_Kept]:
         """Return the oldest message that each group keeps, if it is among the oldest rows of the topic."""
         rows = message_pages.log_page(
-            self.using, self.topic, None, (0, OFFSET_END), FIRST, newest_first=False
+            self.using, self.topic, None, (0, OFFSET_MAX), FIRST, newest_first=False
         )
         if not rows:
             return []  # They were deleted meanwhile.
@@ -100,7 +99,7 @@ class _Blockers:
                 found.append(
                     Hold(
                         self.topic, reason, one.group, one.partition, key_of(one.partition), one.watermark, one.offset,
-                        moment(at), self._overdue(at), None if since is None else moment(since),
+                        moment(at), self._overdue(at), moment_or_none(since),
                     )
                 )  # fmt: skip
         return found
@@ -113,7 +112,7 @@ class _Blockers:
             return "retention", None
         if registration is not None and registration.resetting:
             return "resetting", registration.changed
-        if registration is not None and registration.is_held:
+        if registration is not None and registration.is_suspended:
             pause = actions.last_pause(self._actions, kept.group)
             return "paused", None if pause is None else int(pause.at.timestamp() * 1000)
         if not alive and not (registration and registration.reads_log):

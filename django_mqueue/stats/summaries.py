@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from .. import conf
 from ..protocol.retention.garbage_collection import is_kept
 from . import alarms, numbers
-from .alarms import NOTHING, Alarm
+from .alarms import ZERO, Alarm
 from .results import Figure, GroupFigures, Hold, KnownTopic, Rates, Series, TopicFigures, total
 
 BLOCKERS_READ = 8
@@ -31,23 +31,23 @@ class TopicRow:
     rates: Rates | None
     groups: list[GroupRow]
     alarms: list[Alarm]
-    unseen: int = 0
+    groups_left_out: int = 0
     """Number of groups that do not fit on the page."""
 
     @property
-    def bad(self) -> int:
+    def alarm_count(self) -> int:
         alarms = [*self.alarms, *(alarm for row in self.groups for alarm in row.alarms)]
         return sum(alarm.is_bad for alarm in alarms)
 
     @property
-    def notes(self) -> int:
+    def note_count(self) -> int:
         """The number of notes: alarms that are not bad."""
-        return len(self.alarms) + sum(len(row.alarms) for row in self.groups) - self.bad
+        return len(self.alarms) + sum(len(row.alarms) for row in self.groups) - self.alarm_count
 
     @property
     def oldest(self) -> timedelta:
         """The age of the oldest open message of any group."""
-        return max((row.figures.oldest_age or NOTHING for row in self.groups), default=NOTHING)
+        return max((row.figures.oldest_age or ZERO for row in self.groups), default=ZERO)
 
     @property
     def counted_at(self) -> list[datetime]:
@@ -71,19 +71,19 @@ def topic_rows(
     ages: Ages,
     *,
     groups_max: int | None = None,
-    exact: int | None = None,
+    count_limit: int | None = None,
     using: str | None = None,
 ) -> list[TopicRow]:
     """Return the topics with their groups, figures and alarms, but without rates.
 
-    ``groups_max``: the maximum number of groups of each topic. ``exact``: the number of messages up to which they are
-    counted. At most 200 topics and 200 groups are allowed.
+    ``groups_max``: the maximum number of groups of each topic. ``count_limit``: the number of messages up to which they
+    are counted. At most 200 topics and 200 groups are allowed.
     """
     names = [known.topic for known in topics]
     shown = {known.topic: known.groups[:groups_max] for known in topics}
     pairs = [(topic, group) for topic, groups in shown.items() for group in groups]
-    counted = numbers.group_figures(pairs, exact=exact, max_age=ages.figures, using=using)
-    figures = numbers.topic_figures(names, exact=exact, max_age=ages.figures, using=using)
+    counted = numbers.group_figures(pairs, exact=count_limit, max_age=ages.figures, using=using)
+    figures = numbers.topic_figures(names, exact=count_limit, max_age=ages.figures, using=using)
     overdue = {name: over_retention(one) for name, one in figures.items()}
     blockers = blockers_of([known.topic for known in topics if known.groups], overdue, ages, using)
     rows = []

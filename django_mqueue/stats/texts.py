@@ -1,9 +1,11 @@
-"""Durations and numbers as plain text in the current language."""
+"""Times, durations, numbers and lists of names as plain text in the current language."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -14,6 +16,13 @@ _UNITS = {
     "ms": gettext_lazy("%(number)s ms"), "s": gettext_lazy("%(number)s s"), "min": gettext_lazy("%(number)s min"),
     "h": gettext_lazy("%(number)s h"), "d": gettext_lazy("%(number)s d"),
 }  # fmt: skip
+
+NAMES_SHOWN = 10
+
+
+def local_time(when: datetime | None) -> str:
+    """Return a time in the current time zone: ``2026-03-01 08:00:00 UTC``."""
+    return "?" if when is None else f"{timezone.localtime(when):%Y-%m-%d %H:%M:%S %Z}"
 
 
 def duration(time: timedelta) -> str:
@@ -31,3 +40,11 @@ def number(figure: Figure) -> str:
     """Return a figure with its accuracy: ``12``, ``at least 1,000``."""
     value = f"{figure.value:,}"
     return _("at least %(number)s") % {"number": value} if figure.how == AT_LEAST else value
+
+
+def listed(names: Sequence[str], most: int = NAMES_SHOWN) -> str:
+    """Return names for a sentence: the first names, and the number of the others."""
+    text = ", ".join(names[:most])
+    if len(names) <= most:
+        return text
+    return _("%(names)s and %(count)s more") % {"names": text, "count": f"{len(names) - most:,}"}

@@ -14,11 +14,13 @@ from ..store.queries.group_rows import Range
 from .results import TopicFigures, capped, row_cap
 
 
-def topic_figures(using: str, topics: Sequence[str], exact: int | None = None) -> dict[str, TopicFigures]:
+def read_topic_figures(
+    using: str, topics: Sequence[str], count_limit: int | None = None
+) -> dict[str, TopicFigures]:
     """Return the figures of the topics, by name."""
     if not topics:
         return {}
-    cap = exact or row_cap(len(topics))
+    cap = count_limit or row_cap(len(topics))
     with session.raises_not_migrated(using):
         now = moment(group_rows.now_ms(using))
         ends = bounded_counts.ends(using, topics)

@@ -1,4 +1,4 @@
-"""Order topics by urgency, for when there are too many to read the figures of each."""
+"""Order topics by urgency. Callers use this if there are too many topics to read all figures."""
 
 from __future__ import annotations
 
@@ -48,6 +48,5 @@ def _idle_pairs(using: str, topics: Sequence[KnownTopic]) -> set[tuple[str, str]
     for some in batches(pairs):
         names = [sorted(set(column)) for column in zip(*some, strict=True)]
         registered |= group_positions.registrations(using, *names)
-    return {
-        pair for pair in pairs if not alive.get(pair) or (pair in registered and registered[pair].is_held)
-    }
+    suspended = {pair for pair, one in registered.items() if one.is_suspended}
+    return {pair for pair in pairs if pair in suspended or not alive.get(pair)}

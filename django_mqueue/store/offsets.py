@@ -41,7 +41,7 @@ class Registration:
     resetting: bool = False
 
     @property
-    def is_held(self) -> bool:
+    def is_suspended(self) -> bool:
         """Return whether delivery is suspended."""
         return self.paused or self.resetting
 

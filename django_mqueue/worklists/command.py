@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from django.contrib.auth import get_user_model
@@ -15,7 +15,8 @@ from django.db import Error
 
 from .. import conf
 from ..browse.masking import masked
-from ..command.verbs import count
+from ..command.selecting import add_limit
+from ..command.verbs import parse_time
 from ..drawing.printing import on_a_line
 from ..exceptions import MQueueError
 from . import figures, states
@@ -25,7 +26,6 @@ from .registry import worklist_of
 from .searching import find, first_due
 from .steps import bulk
 
-LIST_MAX = 50
 STEPS = {
     states.TAKE: "assign items to the user of --by",
     states.ASSIGN: "assign items to a user or a team",
@@ -39,6 +39,7 @@ STEPS = {
     states.CANCEL: "cancel items: end them without doing their work",
     states.COMMENT: "add a comment to items",
 }
+ARGUMENTS = {states.DELAY: "until", states.SET_DUE: "at", states.MOVE: "state", states.FINISH: "result"}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -54,9 +55,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     listing.add_argument("--team", help="the name of a group of users")
     listing.add_argument("--kind", help="only items of this kind")
     listing.add_argument("--overdue", action="store_true", help="only items whose due date has passed")
-    listing.add_argument(
-        "--limit", type=count, default=LIST_MAX, help="maximum number of items (default %(default)s)"
-    )
+    add_limit(listing, "items", 50)
     show = verbs.add_parser("show", help="show one item with its history")
     show.add_argument("item", type=int, help="the number of the item")
     show.add_argument(
@@ -91,11 +90,11 @@ def _add_step(parser: ArgumentParser, verb: str) -> None:
         to.add_argument("--user", help="the name of a user")
         to.add_argument("--team", help="the name of a group of users")
     elif verb == states.DELAY:
-        parser.add_argument(
-            "--until", required=True, help="until this time: ISO 8601, UTC unless it has a zone"
-        )
+        text = "until this time: ISO 8601, UTC unless it has a zone"
+        parser.add_argument("--until", type=parse_time, required=True, help=text)
     elif verb == states.SET_DUE:
-        parser.add_argument("--at", help="ISO 8601, UTC unless it has a zone; without it: no due date")
+        text = "ISO 8601, UTC unless it has a zone; without it: no due date"
+        parser.add_argument("--at", type=parse_time, help=text)
     elif verb == states.MOVE:
         parser.add_argument("--state", required=True, help="the state to move the items to")
     elif verb == states.FINISH:
@@ -191,14 +190,8 @@ def _take_steps(options: dict[str, Any], write: Callable[[str], object]) -> Iter
     given: dict[str, Any] = {"by": _user(options["by"])}
     if verb == states.ASSIGN:
         given["to"] = _user(options["user"]) or _team(options["team"])
-    elif verb == states.DELAY:
-        given["until"] = _time("--until", options["until"])
-    elif verb == states.SET_DUE:
-        given["at"] = None if options["at"] is None else _time("--at", options["at"])
-    elif verb == states.MOVE:
-        given["state"] = options["state"]
-    elif verb == states.FINISH:
-        given["result"] = options["result"]
+    elif name := ARGUMENTS.get(verb):
+        given[name] = options[name]
     given["text" if verb == states.COMMENT else "comment"] = options["comment"]
     for number in options["items"]:
         try:
@@ -210,16 +203,6 @@ def _take_steps(options: dict[str, Any], write: Callable[[str], object]) -> Iter
             yield refused[number]
         else:
             write(f"item {number}: {item.state}")
-
-
-def _time(option: str, text: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ValueError(
-            f"{option} must be an ISO 8601 time such as 2026-03-01T08:00, not {text!r}"
-        ) from error
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _item(number: int) -> WorkItem:

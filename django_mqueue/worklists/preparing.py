@@ -27,10 +27,8 @@ def prepare(using: str, **kwargs: Any) -> None:
     """
     if using != conf.database() or not router.allow_migrate_model(using, WorkItem):
         return
-    with connections[using].cursor() as cursor:
-        tables = connections[using].introspection.table_names(cursor)
     needed = {model._meta.db_table for model in (WorkItem, Permission, Offset)}
-    if not needed <= set(tables):
+    if not needed <= set(connections[using].introspection.table_names()):
         return
     content_type = ContentType.objects.db_manager(using).get_for_model(WorkItem)
     declared = {worklist.name for worklist in worklists()}

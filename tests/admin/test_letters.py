@@ -222,16 +222,17 @@ def test_of_many_the_newest_and_then_the_older(client: Client, monkeypatch: pyte
     monkeypatch.setattr(dead_letters, "CHUNK", 2)
     monkeypatch.setattr(dead_letters, "SEARCH_ROWS", 4)
     monkeypatch.setattr(dead_letters, "SEARCH_SECONDS", 3600)
-    page = dead_letters.by_error("default", DeadLetterQuery(TOPIC, DEAD), most=4)
-    assert (page.examined, page.errors[0][1]) == (4, 4)
+    page = dead_letters.by_error("default", DeadLetterQuery(TOPIC, DEAD))
+    assert (page.examined, page.errors[0].count) == (4, 4)
     assert page.next is not None
-    assert dead_letters.by_error("default", DeadLetterQuery(TOPIC, DEAD), page.next).errors[0][1] == 6
+    monkeypatch.setattr(dead_letters, "SEARCH_ROWS", 20)
+    assert dead_letters.by_error("default", DeadLetterQuery(TOPIC, DEAD), page.next).errors[0].count == 6
     page = dead_letters.by_error("default", DeadLetterQuery(TOPIC, DEAD, id="order-3"))
-    assert page.errors[0][1] == 1
+    assert page.errors[0].count == 1
     Message.objects.filter(topic=DEAD).update(original_id="order-3")
     monkeypatch.setattr(dead_letters, "IDS", 4)
     page = dead_letters.by_error("default", DeadLetterQuery(TOPIC, DEAD, id="order-3"))
-    assert (page.examined, page.errors[0][1]) == (10, 10)
+    assert (page.examined, page.errors[0].count) == (10, 10)
     monkeypatch.setattr(dead_letters, "SEARCH_SECONDS", 0)
     shown = html_of(client, url_of("deadletter_errors"), {"topic": TOPIC})
     assert "Errors of the newest 2 dead letters; there are more." in text(shown)

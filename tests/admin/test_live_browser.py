@@ -38,7 +38,7 @@ class TestLive(BrowserCase):
         for name in AGES:
             monkeypatch.setattr(status, name, 0.0)
         for page in (GroupPage, TopicPage, MessagePage):
-            monkeypatch.setattr(page, "every", 1)
+            monkeypatch.setattr(page, "refresh_seconds", 1)
 
     def test_pages_of_topic_and_group(self) -> None:
         subscribe(TOPIC, GROUP)

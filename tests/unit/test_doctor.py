@@ -38,7 +38,7 @@ def mariadb(text: str = "10.11.6-MariaDB", **changed: str) -> Server:
 
 
 def all_findings(server: Server) -> list[Finding]:
-    return [*servers.findings(server), *variables.findings(server), *variables.further(server)]
+    return [*servers.findings(server), *variables.findings(server), *variables.advice(server)]
 
 
 @pytest.mark.parametrize("server", [mysql(), mysql("9.7.4"), mariadb(), mariadb("11.8.3-MariaDB-log")])

@@ -6,7 +6,7 @@ Returned HTML is escaped. ``printable``, ``problem_text``, ``keyless``, ``cut``,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ from ...exceptions import NotRegistered
 from ...policy.names import key_of
 from ...stats.texts import age as age
 from ...stats.texts import duration as duration
+from ...stats.texts import listed as listed
+from ...stats.texts import local_time as local_time
 from ...stats.texts import number as number
 
 if TYPE_CHECKING:
@@ -34,7 +36,6 @@ else:
 
 EMPTY = "-"
 CELL_CHARACTERS = 100
-NAMES_SHOWN = 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Column = Callable[[Any, Any], str]
@@ -64,11 +65,6 @@ def moment(when: datetime | int | None, *, short: bool = False) -> str:
         _("%(time)s, epoch %(number)s ms") % {"time": whole, "number": milliseconds},
         seconds if short else whole,
     )
-
-
-def local_time(at: datetime) -> str:
-    """Return a time for a sentence, to the second, with its time zone."""
-    return f"{timezone.localtime(at):%Y-%m-%d %H:%M:%S %Z}"
 
 
 def moment_columns(field: str, description: Text) -> tuple[Column, Column]:
@@ -162,14 +158,6 @@ def quiet(text: Text) -> SafeString:
 def badge(kind: str, text: Text) -> SafeString:
     """Return a state as a badge. ``kind`` (good, waiting, bad, over) names its colour in admin.css."""
     return format_html('<span class="mqueue-badge mqueue-{}">{}</span>', kind, text)
-
-
-def listed(names: Sequence[str], most: int = NAMES_SHOWN) -> str:
-    """Return names for a sentence: the first names, and the number of the others."""
-    shown = ", ".join(names[:most])
-    if len(names) <= most:
-        return shown
-    return _("%(names)s and %(count)s more") % {"names": shown, "count": f"{len(names) - most:,}"}
 
 
 def time_of(seconds: float) -> str:

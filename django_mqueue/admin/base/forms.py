@@ -14,8 +14,7 @@ from django.utils.functional import lazy
 from django.utils.translation import gettext as _
 
 from ...policy import names
-
-OFFSET_MAX = (1 << 63) - 1
+from ...policy.message_query import OFFSET_MAX as OFFSET_MAX
 
 
 def parse_offset(text: str) -> int | None:

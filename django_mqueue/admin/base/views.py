@@ -30,7 +30,7 @@ class QueueView(PermissionRequiredMixin, TemplateView):
     """A page of the queue in the admin.
 
     ``url_name``: the end of its URL's name, and its key in ``PERMISSIONS``. ``route``: the path below the path of its
-    model. ``parent``: the page before it in the breadcrumbs, if it is not the list of its model. ``is_list``: its
+    model. ``parent``: the page before it in the breadcrumbs, if it is not the list of its model. ``is_top_level``: its
     breadcrumbs have no parent except the overview.
     """
 
@@ -39,11 +39,11 @@ class QueueView(PermissionRequiredMixin, TemplateView):
     route: ClassVar[str]
     url_name: ClassVar[str]
     parent: ClassVar[str] = ""
-    is_list: ClassVar[bool] = False
+    is_top_level: ClassVar[bool] = False
     title: Text = ""
     crumb: Text = ""
     """The last breadcrumb, if it is not the title."""
-    every: ClassVar[int] = 0
+    refresh_seconds: ClassVar[int] = 0
     """Seconds between two refreshes in the browser. 0: the page does not refresh itself."""
     frame: ClassVar[str] = "admin/django_mqueue/page.html"
     """The template that a page with refreshes extends. ``?fragment=1`` returns the page without it."""
@@ -60,7 +60,7 @@ class QueueView(PermissionRequiredMixin, TemplateView):
 
     @property
     def is_fragment(self) -> bool:
-        return bool(self.every) and "fragment" in self.request.GET
+        return bool(self.refresh_seconds) and "fragment" in self.request.GET
 
     def render_to_response(self, context: dict[str, Any], **kwargs: Any) -> TemplateResponse:
         response = cast("TemplateResponse", super().render_to_response(context, **kwargs))
@@ -74,12 +74,13 @@ class QueueView(PermissionRequiredMixin, TemplateView):
         crumbs: list[tuple[Text, str | None]] = [(gettext("Home"), self.index_url())]
         if any(app["app_label"] == APP for app in context["available_apps"]):
             crumbs.append((str(opts.app_config.verbose_name), overview_url(self.request)))
-        crumbs += [*([] if self.is_list else self.parents()), (self.crumb or self.title, None)]
+        crumbs += [*([] if self.is_top_level else self.parents()), (self.crumb or self.title, None)]
         own = {"request": self.request, "opts": opts, "media": self.model_admin.media, "title": self.title}
-        if self.every:
+        if self.refresh_seconds:
             query = self.request.GET.copy()
             query["fragment"] = "1"
-            own |= {"every": self.every, "refresh_url": f"{self.request.path}?{query.urlencode()}"}
+            url = f"{self.request.path}?{query.urlencode()}"
+            own |= {"refresh_seconds": self.refresh_seconds, "refresh_url": url}
             own["frame"] = "admin/django_mqueue/fragment.html" if self.is_fragment else self.frame
         return super().get_context_data(**{**context, **own, "crumbs": crumbs, **kwargs})
 

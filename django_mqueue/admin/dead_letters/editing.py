@@ -52,7 +52,7 @@ CHANGED = {
 class EditForm(forms.Form):
     """The new payload and headers. ``seen``: the fingerprint of the dead letter that the form has shown."""
 
-    offset = forms.IntegerField(min_value=0, max_value=dead_letters.END, widget=forms.HiddenInput)
+    offset = forms.IntegerField(min_value=0, max_value=dead_letters.OFFSET_MAX, widget=forms.HiddenInput)
     seen = forms.CharField(max_length=64, widget=forms.HiddenInput)
     how = forms.ChoiceField(choices=FORMS, label=gettext_lazy("Payload format"))
     payload = forms.CharField(

@@ -14,7 +14,8 @@ from django.utils.translation import gettext_lazy
 
 from ... import conf
 from ...browse import dead_letter_details, dead_letter_list, dead_letter_topics, dead_letters
-from ...browse.masking import IN_LIST
+from ...browse.dead_letter_topics import CAP
+from ...browse.masking import MASKABLE_BYTES_IN_LIST
 from ...policy.dead_letter_filter import DeadLetterQuery
 from ...policy.errors import plain
 from ...policy.message_query import Inspected
@@ -46,7 +47,7 @@ class DeadLetterTopics(QueueView):
     url_name = "deadletter_changelist"
     title = NAVIGATION["deadletter_changelist"]
     template_name = "admin/django_mqueue/dead_letter_topics.html"
-    is_list = True
+    is_top_level = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         after = self.request.GET.get("after", "")
@@ -54,7 +55,7 @@ class DeadLetterTopics(QueueView):
         rows = []
         for one in found.topics:
             dead = None if conf.dead_letter_topic(one.topic) == one.dead_topic else one.dead_topic
-            groups = [(group, count, count >= found.cap) for group, count in sorted(one.groups.items())]
+            groups = [(group, count, count >= CAP) for group, count in sorted(one.groups.items())]
             url = page_url(self.request, "deadletter_errors", topic=one.topic, dead=dead)
             rows.append({"about": one, "dead": dead, "url": url, "groups": groups})
         then = found.next and page_url(self.request, self.url_name, after=found.next)
@@ -70,7 +71,7 @@ class _TopicPage(QueueView):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         self.form = DeadLetterFilter(self.request.GET)
         below = parse_offset(self.request.GET.get("below", ""))
-        self.below = dead_letters.END if below is None else below
+        self.below = dead_letters.OFFSET_MAX if below is None else below
         context: dict[str, Any] = {}
         if self.form.is_valid():
             data = self.form.cleaned_data
@@ -78,7 +79,7 @@ class _TopicPage(QueueView):
             view = visible.view_of(self.request, topic, dead)
             self.title = printable(_("Dead letters of %(topic)s") % {"topic": topic})
             context = {"topic": topic, "dead": data["dead"], "dead_topic": dead, "seen": view}
-            context |= {"is_newest": self.below == dead_letters.END, **self.found(data, view)}
+            context |= {"is_newest": self.below == dead_letters.OFFSET_MAX, **self.found(data, view)}
             context["under_way"] = [
                 page_url(self.request, "deadletter_run", entry=work.entry)
                 for work in handing_over.under_way(conf.database(), topic)
@@ -153,7 +154,7 @@ class ListPage(_TopicPage):
     def found(self, data: Data, view: View) -> dict[str, Any]:
         using, query = conf.database(), query_of(view.allowed(data))
         found = dead_letters.page(using, query, self.below, limit=PAGE)
-        limit = payloads.HEAD_BYTES if view.everything else IN_LIST
+        limit = payloads.HEAD_BYTES if view.everything else MASKABLE_BYTES_IN_LIST
         messages = dead_letter_list.beginnings(
             using, query.topic, [head.offset for head in found.summaries], limit
         )
@@ -187,7 +188,7 @@ class ListPage(_TopicPage):
 
     def _total(self, query: DeadLetterQuery, found: dead_letters.DeadLetterPage) -> dead_letters.Count:
         """Return the number of all that match. The page itself has all of them if it is the only one."""
-        if self.below == dead_letters.END and found.next is None:
+        if self.below == dead_letters.OFFSET_MAX and found.next is None:
             groups = Counter(head.group for head in found.summaries)
             return dead_letters.Count(dict(groups), is_more=False)
         return dead_letter_list.total(conf.database(), query)

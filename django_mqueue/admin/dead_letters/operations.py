@@ -54,7 +54,7 @@ class MatchingForm(DeadLetterFilter):
 
     was = forms.CharField(required=False, max_length=WAS_MAX, strip=False, widget=forms.HiddenInput)
     up_to = forms.IntegerField(
-        required=False, min_value=0, max_value=dead_letters.END, widget=forms.HiddenInput
+        required=False, min_value=0, max_value=dead_letters.OFFSET_MAX, widget=forms.HiddenInput
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

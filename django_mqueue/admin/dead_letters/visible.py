@@ -53,11 +53,11 @@ class View:
         """Return the exception's name, or "" if it may be a text that is masked."""
         return name if self.everything or is_class(name) else ""
 
-    def names(self, errors: Sequence[ByName]) -> list[ByName]:
+    def names(self, errors: Sequence[ErrorGroup]) -> list[ByName]:
         """Return the errors by name, most frequent first. All names that the user may not see share one entry, ""."""
         by_name: dict[str, list[ErrorGroup]] = {}
-        for name, _count, groups in errors:
-            by_name.setdefault(self.name(name), []).extend(groups)
+        for group in errors:
+            by_name.setdefault(self.name(group.alike.name), []).append(group)
         found = [(name, sum(group.count for group in groups), groups) for name, groups in by_name.items()]
         return sorted(found, key=lambda one: -one[1])
 

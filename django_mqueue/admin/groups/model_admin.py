@@ -155,7 +155,7 @@ class GroupPage(QueueView):
 
     route, url_name = "page", "group"
     template_name = "admin/django_mqueue/group.html"
-    every, frame = EVERY, "admin/django_mqueue/figures_page.html"
+    refresh_seconds, frame = EVERY, "admin/django_mqueue/figures_page.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         form = GroupForm(self.request.GET)
@@ -217,7 +217,7 @@ class GroupList(QueueView):
     url_name = "consumergroup_changelist"
     template_name = "admin/django_mqueue/group_list.html"
     title = NAVIGATION["consumergroup_changelist"]
-    is_list = True
+    is_top_level = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         after, behind, find, topic = (

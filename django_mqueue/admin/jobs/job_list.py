@@ -76,7 +76,7 @@ class Jobs(QueueView):
     route, url_name = "jobs", "jobs"
     template_name = "admin/django_mqueue/jobs.html"
     title = NAVIGATION["jobs"]
-    is_list = True
+    is_top_level = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         queues = sorted({queue for backend in backends() for queue in backend.queues})
@@ -109,6 +109,7 @@ class Jobs(QueueView):
         from ...tasks.job_ids import GROUP, topic_of
 
         topic, state = topic_of(given["queue"]), given["state"] or None
+        limit = payloads.HEAD_BYTES if sees_all(self.request, topic) else masking.MASKABLE_BYTES_IN_LIST
         return inspect.messages(
             topic,
             group=None if state == SCHEDULED else GROUP,
@@ -120,7 +121,7 @@ class Jobs(QueueView):
             limit=ROWS,
             start=self.request.GET.get("start") or None,
             scan_limit=SCAN_LIMIT,
-            payload_limit=payloads.HEAD_BYTES if sees_all(self.request, topic) else masking.IN_LIST,
+            payload_limit=limit,
         )
 
     def _results(self, jobs: Page) -> dict[int, bytes]:

@@ -26,7 +26,7 @@ class RecurringJobs(QueueView):
     route, url_name = "recurring-jobs", "recurring_jobs"
     template_name = "admin/django_mqueue/recurring_jobs.html"
     title = NAVIGATION["recurring_jobs"]
-    is_list = True
+    is_top_level = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return super().get_context_data(rows=[self.row(job) for job in recurring_jobs()], **kwargs)

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ... import conf, inspect
-from ...browse import finding, masking, message_search
+from ...browse import id_search, masking, message_search
 from ...exceptions import MQueueError, NotRegistered
 from ...inspect import Figure, Inspected, Page
 from ...policy import errors, names
@@ -71,7 +71,7 @@ class MessagesPage(QueueView):
     url_name = "message_changelist"
     template_name = "admin/django_mqueue/messages.html"
     title = NAVIGATION["message_changelist"]
-    is_list = True
+    is_top_level = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         form = SearchForm(self.request.GET)
@@ -105,7 +105,7 @@ class MessagesPage(QueueView):
         topic, start = form.cleaned_data["topic"], self.request.GET.get("start") or None
         topics = [topic] if topic else ["", *conf.topics()]
         sees_everything = all(sees_all(self.request, one) for one in topics)
-        payload_limit = payloads.HEAD_BYTES if sees_everything else masking.IN_LIST
+        payload_limit = payloads.HEAD_BYTES if sees_everything else masking.MASKABLE_BYTES_IN_LIST
         if text := form.cleaned_data["find"]:
             return self._find(text, topic or None, payload_limit)
         if not topic:
@@ -130,7 +130,7 @@ class MessagesPage(QueueView):
         """Find messages by id, key or offset, in all topics or in one."""
         found: dict[int, Inspected] = {}
         for id, key_ in ((text, None), (None, text)):
-            search = finding.find(
+            search = id_search.find(
                 conf.database(), id=id, key=key_, topic=topic, limit=ROWS + 1, payload_limit=payload_limit
             )
             self.partial += search.partial

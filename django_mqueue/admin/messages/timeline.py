@@ -14,7 +14,7 @@ from ... import conf
 from ...browse import explaining, masking, obstacles
 from ...browse.obstacles import Facts
 from ...browse.reasons import is_at_the_front
-from ...browse.timeline import GroupView, MessageTimeline, Related, message_timeline
+from ...browse.timeline import GroupState, MessageTimeline, Related, message_timeline
 from ...inspect import FailedAttempt, Inspected
 from ...policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING
 from ..base.display import EMPTY, moment, printable
@@ -36,7 +36,7 @@ class MessagePage(QueueView):
 
     url_name = "message_change"
     template_name = "admin/django_mqueue/message.html"
-    every = 5
+    refresh_seconds = 5
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         word = unquote(kwargs["object_id"])
@@ -49,7 +49,7 @@ class MessagePage(QueueView):
             raise Http404(text % {"offset": printable(word)[:20]})
         self.title = _("Message %(offset)s") % {"offset": word}
         message = shown(request, found.message)
-        offset = _offset(found)
+        offset = found.row_offset
         is_scheduled = found.message.status == SCHEDULED
         is_withheld = isinstance(message.payload, masking.Withheld)
         has_topic_page = TopicForm({"topic": found.topic}).is_valid()
@@ -62,7 +62,7 @@ class MessagePage(QueueView):
             message=message,
             headers=EMPTY if is_withheld else payloads.document(message.headers),
             payload=payloads.body(message),
-            rows=[_row(request, found, view, facts.get(view.group)) for view in found.group_views],
+            rows=[_row(request, found, state, facts.get(state.group)) for state in found.group_states],
             errors=_attempts(request, found, message),
             related=_related(request, found),
             is_dead_letter=found.message.status == DEAD,
@@ -70,10 +70,10 @@ class MessagePage(QueueView):
             is_scheduled=is_scheduled,
             scheduled_tools=scheduled_tools(request, offset) if is_scheduled else [],
             is_masked=not sees_all(request, found.stored_in),
-            has_no_receiver=not found.more_groups and not any(one.is_for for one in found.group_views),
+            has_no_receiver=not found.more_groups and not any(one.is_for for one in found.group_states),
             topic_url=allowed_url(request, "topic", topic=found.topic) if has_topic_page else None,
         )
-        if not is_scheduled and not found.more_groups and all(_is_over(one) for one in found.group_views):
+        if not is_scheduled and not found.more_groups and all(_is_over(one) for one in found.group_states):
             del context["refresh_url"]
         return self.render_to_response(context)
 
@@ -88,33 +88,28 @@ def read(request: HttpRequest, word: str) -> MessageTimeline | None:
         return None
 
     def limit(topic: str) -> int:
-        return payloads.BODY_BYTES if sees_all(request, topic) else masking.WHOLE
+        return payloads.BODY_BYTES if sees_all(request, topic) else masking.MASKABLE_BYTES
 
     return message_timeline(conf.database(), offset, payload_limit=limit, groups=GROUPS)
 
 
-def _offset(found: MessageTimeline) -> int:
-    dead_letter = found.message.dead_letter
-    return found.message.offset if dead_letter is None else dead_letter
-
-
 def _row(
-    request: HttpRequest, found: MessageTimeline, state: GroupView, facts: Facts | None
+    request: HttpRequest, found: MessageTimeline, state: GroupState, facts: Facts | None
 ) -> dict[str, Any]:
     """Return the status of the message for one group, as the page shows it."""
-    view, parked = state.view, state.parked_retry
+    message, parked = state.message, state.parked_retry
     hurry_url = skip_url = dead_letter_url = None
-    if state.is_for and view.status in (PENDING, WAITING):
-        names = {"topic": found.stored_in, "group": state.group, "offset": _offset(found)}
+    if state.is_for and message.status in (PENDING, WAITING):
+        names = {"topic": found.stored_in, "group": state.group, "offset": found.row_offset}
         hurry_url = allowed_url(request, "hurry_message", **names)
         skip_url = allowed_url(request, "skip_message", **names)
-    if view.status == DEAD and view.dead_letter is not None:
-        dead_letter_url = _dead_letter_url(request, view.dead_letter)
-    status = status_badge(view.status, view.outcome) if state.is_for else EMPTY
+    if message.status == DEAD and message.dead_letter is not None:
+        dead_letter_url = _dead_letter_url(request, message.dead_letter)
+    status = status_badge(message.status, message.outcome) if state.is_for else EMPTY
     until_label, until = _until(state)
     reasons = explaining.explain(found, state, facts).reasons
     return {
-        "view": view,
+        "message": message,
         "group": state.group,
         "url": allowed_url(request, "group", topic=found.stored_in, group=state.group),
         "status": status if parked is None else status_badge(WAITING),
@@ -128,22 +123,22 @@ def _row(
     }
 
 
-def _is_over(state: GroupView) -> bool:
+def _is_over(state: GroupState) -> bool:
     """Return whether the group is done with the message. An operator may still redrive it."""
-    return not state.is_for or (state.view.status in (DONE, DEAD) and state.parked_retry is None)
+    return not state.is_for or (state.message.status in (DONE, DEAD) and state.parked_retry is None)
 
 
-def _until(state: GroupView) -> tuple[str, str]:
+def _until(state: GroupState) -> tuple[str, str]:
     """Return the label and the HTML of the relevant time, or ("", "")."""
-    view = state.view
-    is_over = view.status == DEAD or (view.status == DONE and state.parked_retry is None)
-    if is_over and view.done_at is not None:
-        return _("Since"), moment(view.done_at)
-    if view.status == IN_FLIGHT:
+    message = state.message
+    is_over = message.status == DEAD or (message.status == DONE and state.parked_retry is None)
+    if is_over and message.done_at is not None:
+        return _("Since"), moment(message.done_at)
+    if message.status == IN_FLIGHT:
         label = _("It is delivered again if not acknowledged by")
-        return label, moment(view.invisible_until)
-    if view.status == WAITING and not is_at_the_front(view):
-        return _("Retry at"), moment(view.invisible_until)
+        return label, moment(message.invisible_until)
+    if message.status == WAITING and not is_at_the_front(message):
+        return _("Retry at"), moment(message.invisible_until)
     return "", ""
 
 
@@ -154,10 +149,10 @@ def _attempts(
     by_group = []
     if message.status == DEAD or (message.status == SCHEDULED and message.errors):
         by_group.append((message.group or message.target or "", message.errors))
-    for state in found.group_views:
-        if state.view.errors:
+    for state in found.group_states:
+        if state.message.errors:
             seen = replace(
-                found.message, errors=state.view.errors, group=state.group, status=state.view.status
+                found.message, errors=state.message.errors, group=state.group, status=state.message.status
             )
             by_group.append((state.group, shown(request, seen).errors))
     attempts = [(group, one) for group, errors in by_group for one in errors]

@@ -83,7 +83,7 @@ class ActionsPage(QueueView):
     route, url_name = "actions", "actions"
     template_name = "admin/django_mqueue/actions.html"
     title = NAVIGATION["actions"]
-    is_list = True
+    is_top_level = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         query = self.request.GET

@@ -32,7 +32,7 @@ class TopicPage(QueueView):
 
     route, url_name = "page", "topic"
     template_name = "admin/django_mqueue/topic.html"
-    every, frame = EVERY, "admin/django_mqueue/figures_page.html"
+    refresh_seconds, frame = EVERY, "admin/django_mqueue/figures_page.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         form = TopicForm(self.request.GET)
@@ -60,7 +60,7 @@ class TopicPage(QueueView):
             "known": about,
             "figures": topic_figures,
             "groups": [group_row(figures[pair]) for pair in pairs],
-            "unseen": len(about.groups) - len(pairs),
+            "groups_left_out": len(about.groups) - len(pairs),
             "alarms": alarms.of_topic(about, topic_figures, []),
             "holds": [(one, alarm) for one in blockers if (alarm := alarms.of_blocker(one))],
             "retention": timedelta(seconds=conf.get("RETENTION", topic)),
@@ -80,7 +80,7 @@ class TopicList(QueueView):
     url_name = "topic_changelist"
     template_name = "admin/django_mqueue/topic_list.html"
     title = NAVIGATION["topic_changelist"]
-    is_list = True
+    is_top_level = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         after, find = (self.request.GET.get(name, "")[:NAME_MAX] for name in ("after", "find"))

@@ -46,7 +46,7 @@ def context_of(request: HttpRequest) -> dict[str, Any]:
         "request": request,
         "sort": sort,
         "find": find,
-        "every": EVERY,
+        "refresh_seconds": EVERY,
         "refresh_url": page_url(request, "overview", fragment=1, **query),
     }
     try:
@@ -64,7 +64,7 @@ class OverviewPage(QueueView):
     route, url_name = "overview", "overview"
     template_name = "admin/django_mqueue/overview_page.html"
     title = gettext_lazy("Overview")
-    is_list = True
+    is_top_level = True
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if "fragment" not in request.GET:

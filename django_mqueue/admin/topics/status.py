@@ -11,7 +11,7 @@ from typing import Any
 from ... import conf, inspect
 from ...inspect import KnownTopic
 from ...stats import alarms, triage
-from ...stats.alarms import NOTHING
+from ...stats.alarms import ZERO
 from ...stats.results import total
 from ...stats.summaries import Ages, GroupRow, TopicRow, group_row, topic_rows, with_rates
 from ...store.connection import session
@@ -31,7 +31,7 @@ SURVEY = Ages(SURVEY_MAX_AGE, RATES_MAX_AGE, BLOCKERS_MAX_AGE)
 
 WORST = "worst"
 SORTS: dict[str, Callable[[TopicRow], Any]] = {
-    WORST: lambda row: (row.bad, row.figures.dead.value, row.oldest),
+    WORST: lambda row: (row.alarm_count, row.figures.dead.value, row.oldest),
     "pending": lambda row: row.of_groups("pending").value,
     "in_flight": lambda row: row.of_groups("in_flight").value,
     "waiting": lambda row: row.of_groups("waiting").value,
@@ -58,7 +58,7 @@ def totals(rows: Sequence[TopicRow]) -> dict[str, Any]:
         "groups": len(groups),
         **{name: total(getattr(row.figures, name) for row in rows) for name in ("kept", "scheduled", "dead")},
         **{name: total(getattr(one, name) for one in groups) for name in ("pending", "in_flight", "waiting")},
-        "oldest": max((row.oldest for row in rows), default=NOTHING) or None,
+        "oldest": max((row.oldest for row in rows), default=ZERO) or None,
         "workers": sum(one.workers for one in groups),
     }
 
@@ -67,18 +67,18 @@ def totals(rows: Sequence[TopicRow]) -> dict[str, Any]:
 class Overview:
     """One page of the overview.
 
-    ``page``: its number, from 1 to ``pages``. ``totals``, ``bad`` and ``notes``: over all pages. ``at``: the time of
-    the oldest count. ``unseen``: the number of topics without counts.
+    ``page``: its number, from 1 to ``pages``. ``totals``, ``alarm_count`` and ``note_count``: over all pages.
+    ``at``: the time of the oldest count. ``topics_left_out``: the number of topics without counts.
     """
 
     rows: list[TopicRow]
     page: int
     pages: int
     at: datetime | None
-    bad: int
-    notes: int
+    alarm_count: int
+    note_count: int
     totals: dict[str, Any]
-    unseen: int = 0
+    topics_left_out: int = 0
 
     @property
     def has_dead_letters(self) -> bool:
@@ -103,9 +103,8 @@ def overview(page: int, find: str, sort: str) -> Overview:
         fresh = {row.known.topic: row for row in topic_rows(known, FRESH, groups_max=GROUPS_OF_A_TOPIC)}
         rows[here] = [fresh[one.topic] for one in known]
     at = min((moment for row in rows for moment in row.counted_at), default=None)
-    bad, notes = sum(row.bad for row in rows), sum(row.notes for row in rows)
-    unseen = len(every) - len(counted)
-    return Overview(with_rates(rows[here], FRESH), page, pages, at, bad, notes, totals(rows), unseen)
+    sums = sum(row.alarm_count for row in rows), sum(row.note_count for row in rows), totals(rows)
+    return Overview(with_rates(rows[here], FRESH), page, pages, at, *sums, len(every) - len(counted))
 
 
 def _all_topics(find: str) -> Iterator[KnownTopic]:

@@ -42,10 +42,10 @@ class Command(BaseCommand):
     """Empty: a failed check of another app must not stop an operator. ``mqueue doctor`` runs the queue's checks."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parts = parser.add_subparsers(dest="part", required=True, metavar="VERB")
+        verbs = parser.add_subparsers(dest="subcommand", required=True, metavar="VERB")
         for verb in VERBS.values():
-            verb.add_to(parts.add_parser(verb.name, help=verb.help, description=verb.help))
-        worklist = parts.add_parser("worklist", help="list work items, and take steps with them")
+            verb.add_to(verbs.add_parser(verb.name, help=verb.help, description=verb.help))
+        worklist = verbs.add_parser("worklist", help="list work items, and take steps with them")
         if apps.is_installed("django_mqueue.worklists"):
             from django_mqueue.worklists.command import add_arguments
 
@@ -54,7 +54,7 @@ class Command(BaseCommand):
             worklist.add_argument("rest", nargs="*")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if options["part"] != "worklist":
+        if options["subcommand"] != "worklist":
             self._verb(options)
         elif problems := self._worklist(options):
             raise CommandError("\n".join(problems))
@@ -68,8 +68,9 @@ class Command(BaseCommand):
             if alias not in connections:
                 what = 'MQUEUE["DATABASE"]' if options["database"] is None else "--database"
                 raise Refused(f"{what} {alias!r} is no entry of DATABASES: {', '.join(connections)}")
+            options["database"] = alias
             with translation.override(None):  # One language for people and monitoring.
-                VERBS[options["part"]].run(options, output)
+                VERBS[options["subcommand"]].run(options, output)
         except (Refused, MQueueError, ImproperlyConfigured, TypeError, ValueError, OverflowError) as error:
             output.problem(str(error))
             cause = error

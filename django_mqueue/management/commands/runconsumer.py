@@ -23,7 +23,7 @@ from django.db import DatabaseError, connections
 
 from ... import conf, tracing
 from ...checks import READ_ONLY, server_problems
-from ...command.verbs import count
+from ...command.verbs import positive_int
 from ...exceptions import MQueueError
 from ...policy.names import OPERATIONS_TOPIC
 from ...service.subscription import BATCH_MAX
@@ -49,7 +49,7 @@ NOT_WITH_RELOAD = (
 
 
 def batch_size(text: str) -> int:
-    value = count(text)
+    value = positive_int(text)
     if value > BATCH_MAX:
         raise argparse.ArgumentTypeError(f"must be at most {BATCH_MAX}, not {value}")
     return value
@@ -88,9 +88,10 @@ class Command(BaseCommand):
             " named handlers run. mail=3 gets three times the threads' time of a queue without a weight."
         )
         add("--tasks", nargs="*", metavar="QUEUE[=WEIGHT]", help=help)
-        add("--threads", type=count, default=4, help="Number of handlers that run at once (default 4).")
+        help = "Number of handlers that run at once (default 4)."
+        add("--threads", type=positive_int, default=4, help=help)
         help = "Number of child processes that run the handlers, each with --threads (default 1: no child process)."
-        add("--processes", type=count, default=1, metavar="N", help=help)
+        add("--processes", type=positive_int, default=1, metavar="N", help=help)
         help = (
             "Name of this worker; must be unique (default: generated). Child processes are NAME-1, NAME-2 …"
         )
@@ -104,12 +105,12 @@ class Command(BaseCommand):
             " (default: two lease durations). If some are left then, the exit code is 3."
         )
         add("--drain-timeout", type=seconds, help=help)
-        add("--max-messages", type=count, help="Stop each process after this many messages.")
+        add("--max-messages", type=positive_int, help="Stop each process after this many messages.")
         add("--max-seconds", type=seconds, help="Stop after this time.")
         help = "Replace a child process after it has handled this many messages, or up to 10 %% fewer."
-        add("--max-messages-per-child", type=count, metavar="N", help=help)
+        add("--max-messages-per-child", type=positive_int, metavar="N", help=help)
         help = "Replace a child process that uses more resident memory than this, in MiB."
-        add("--max-memory-per-child", type=count, metavar="MIB", help=help)
+        add("--max-memory-per-child", type=positive_int, metavar="MIB", help=help)
         add("--reload", action="store_true", help="For development: restart the worker when code changes.")
         help = "Serve metrics for Prometheus at this port, of all child processes together; 0: any free port."
         add("--metrics-port", type=port, metavar="PORT", help=help)
@@ -214,7 +215,8 @@ class Command(BaseCommand):
                 raise CommandError(f"{handler.name}: {text}")
         alias = conf.database(options["database"])
         if alias not in connections:
-            raise CommandError(f"--database {alias!r} is no entry of DATABASES: {', '.join(connections)}")
+            what = 'MQUEUE["DATABASE"]' if options["database"] is None else "--database"
+            raise CommandError(f"{what} {alias!r} is no entry of DATABASES: {', '.join(connections)}")
         elsewhere = [one.name for one in chosen if internal_topics & {one.topic, one.group}]
         if elsewhere and alias != conf.database():
             raise CommandError(

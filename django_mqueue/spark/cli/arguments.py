@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ...command.verbs import moment
+from ...command.verbs import parse_time
 from ...store.connection.dialect import SSL_MODES
 from ..connecting import CONNECTION_OPTIONS, connecting
 from ..errors import OptionError
@@ -172,8 +172,9 @@ def add_topics(parser: ArgumentParser) -> None:
 
 
 def add_times(parser: ArgumentParser, since: str, until: str) -> None:
-    parser.add_argument("--since", type=moment, metavar="TIME", help=f"{since}; ISO 8601, by default in UTC.")
-    parser.add_argument("--until", type=moment, metavar="TIME", help=f"{until}.")
+    text = f"{since}; ISO 8601, by default in UTC."
+    parser.add_argument("--since", type=parse_time, metavar="TIME", help=text)
+    parser.add_argument("--until", type=parse_time, metavar="TIME", help=f"{until}.")
 
 
 def add_as_of(parser: ArgumentParser) -> None:
@@ -192,7 +193,7 @@ def add_json(parser: ArgumentParser) -> None:
 
 
 def _state(text: str) -> int | datetime:
-    return int(text) if re.fullmatch("[0-9]{1,15}", text) else moment(text)
+    return int(text) if re.fullmatch("[0-9]{1,15}", text) else parse_time(text)
 
 
 @contextmanager

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...policy.batching import PER_STATEMENT, batches
-from ...policy.message_query import DONE, IN_FLIGHT, PENDING, WAITING
+from ...policy.message_query import DONE, IN_FLIGHT, OFFSET_MAX, PENDING, WAITING
 from ...store.queries import bounded_counts, group_rows, partition_progress, skip_scan
 from ...store.queries.group_rows import Range, Row
 from ...store.queries.partition_progress import Counted, PartitionSearch, Progress
-from ...store.queries.partition_walk import OFFSET_END, PARTITIONS
+from ...store.queries.partition_walk import PARTITIONS
 from ..results import AT_LEAST, Figure, capped
 
 Pair = tuple[str, str]
@@ -101,7 +101,7 @@ def _first_open(using: str, behind: Mapping[Pair, Sequence[Progress]]) -> dict[P
         searches = [one for pair in pairs for one in above[pair][:size]]
         for one, offset in zip(searches, partition_progress.first_open(using, searches), strict=True):
             if offset is not None:
-                found[one[:2]] = min(offset, found.get(one[:2], OFFSET_END))
+                found[one[:2]] = min(offset, found.get(one[:2], OFFSET_MAX))
         above |= {pair: above[pair][size:] for pair in pairs}
         size = PARTITIONS
     bounded = [

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from ... import conf
-from ...policy.durations import moment
+from ...policy.durations import moment, moment_or_none
 from ...policy.names import scheduled_topic
 from ...store import removal
 from ...store.connection import session
@@ -20,18 +20,20 @@ NEWEST = 200
 """The number of newest dead letters of a topic that are read to count the recent ones."""
 
 
-def group_figures(using: str, pairs: Sequence[Pair], exact: int | None = None) -> dict[Pair, GroupFigures]:
+def read_group_figures(
+    using: str, pairs: Sequence[Pair], count_limit: int | None = None
+) -> dict[Pair, GroupFigures]:
     """Return the figures of the pairs of topic and group, by pair."""
     if not pairs:
         return {}
     with session.raises_not_migrated(using):
-        return _Groups(using, pairs, exact).figures()
+        return _Groups(using, pairs, count_limit).figures()
 
 
 class _Groups:
-    def __init__(self, using: str, pairs: Sequence[Pair], exact: int | None) -> None:
+    def __init__(self, using: str, pairs: Sequence[Pair], count_limit: int | None) -> None:
         self.using, self.pairs, self.now = using, pairs, group_rows.now_ms(using)
-        self.row_cap = exact or row_cap(len(pairs))
+        self.row_cap = count_limit or row_cap(len(pairs))
         topics, groups = sorted({topic for topic, _ in pairs}), sorted({group for _, group in pairs})
         self.registered = group_positions.registrations(using, topics, groups)
         unknown = [pair for pair in pairs if pair not in self.registered]
@@ -45,7 +47,7 @@ class _Groups:
             for pair in pairs
             if pair in self.registered and pair not in self.removing
         }
-        self.backlogs = backlogs(using, starts, exact or cap_for(len(pairs)))
+        self.backlogs = backlogs(using, starts, count_limit or cap_for(len(pairs)))
         self.scheduled = bounded_counts.targets(
             using, [scheduled_topic(topic) for topic in topics], self.row_cap + 1
         )
@@ -76,8 +78,7 @@ class _Groups:
             bool(registered and registered.paused), self.alive.get(pair, 0),
             backlog.pending, backlog.in_flight, backlog.waiting, self._scheduled(topic, group),
             capped(self.dead.get((self.dead_topics[topic], group), 0), self.row_cap),
-            None if at is None else backlog.oldest,
-            None if at is None else moment(at),
+            None if at is None else backlog.oldest, moment_or_none(at),
             None if at is None else timedelta(milliseconds=max(self.now - at, 0)),
             backlog.oldest_is_exact, self._dead_lately(topic, group),
             work.running_for, work.queued_for, work.usual, work.quiet_for, pair in self.removing,

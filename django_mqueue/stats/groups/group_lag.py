@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...policy.durations import moment
+from ...policy.durations import moment_or_none
 from ...policy.names import key_of
 from ...store import removal
 from ...store.connection import session
@@ -19,7 +19,7 @@ ROWS = 3_000
 """The default number of rows that are counted, of all partitions together."""
 
 
-def lag(using: str, topic: str, group: str, limit: int, exact: int | None = None) -> Lag:
+def lag(using: str, topic: str, group: str, limit: int, count_limit: int | None) -> Lag:
     """Return the lag of a group: the total, and the ``limit`` partitions with the most messages."""
     pair = (topic, group)
     with session.raises_not_migrated(using):
@@ -28,11 +28,11 @@ def lag(using: str, topic: str, group: str, limit: int, exact: int | None = None
         if registered is None or removing:
             return Lag(topic, group, Figure(0), (), 0, False, removing)
         starts = {pair: registered.start}
-        backlog = backlogs(using, starts, exact or cap_for(1))[pair]
+        backlog = backlogs(using, starts, count_limit or cap_for(1))[pair]
         found = backlog.positions or read_positions(using, starts, PARTITIONS_READ)[pair]
         # A longer range of offsets above the watermark can hold more messages.
         likely = sorted(found.behind, key=lambda one: one.acked - one.newest)[: max(LIKELY, 2 * limit)]
-        counted = _counted(using, topic, group, likely, exact or ROWS)
+        counted = _counted(using, topic, group, likely, count_limit or ROWS)
         shown = sorted(
             (one for one in likely if counted[one.partition].value),
             key=lambda one: (-counted[one.partition].value, one.partition),
@@ -65,8 +65,7 @@ def _rows(
         rows.append(
             PartitionLag(
                 one.partition, key_of(one.partition), counted[one.partition], one.acked, one.newest, state.owner,
-                None if state.renewed_at is None else moment(state.renewed_at),
-                None if state.moved_at is None else moment(state.moved_at),
+                moment_or_none(state.renewed_at), moment_or_none(state.moved_at),
             )
         )  # fmt: skip
     return rows

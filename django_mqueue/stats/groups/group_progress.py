@@ -5,12 +5,12 @@ The functions are public in ``django_mqueue.inspect``.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from ... import conf
 from ...policy import names
-from ...policy.durations import moment
+from ...policy.durations import moment, moment_or_none
 from ...policy.names import check_partition, key_of
 from ...service import message_views
 from ...service.registration import check_names, require_registration
@@ -21,8 +21,9 @@ from ...store.queries import group_rows, message_pages, partition_progress, skip
 from ...store.queries.partition_progress import PartitionSearch, PartitionState
 from ..results import AT_LEAST, EXACT, Figure
 from .backlog import deliveries_in_flight
-from .group_states import EXPIRED, FREE, HELD, OpenDeliveries, OpenDelivery, PartitionPlace, PartitionPlaces
+from .group_states import OpenDeliveries, OpenDelivery, PartitionPlace, PartitionPlaces
 
+LEASE_HELD, EXPIRED, FREE = ("held", "expired", "free")
 PAGE_MAX = 200
 COUNTED = 25_000
 """The maximum number of rows that a page reads to count the lags of its partitions."""
@@ -102,8 +103,8 @@ def _progress(alias: str, topic: str, group: str, start: int, names: list[str]) 
         rows.append(
             PartitionPlace(
                 topic, group, name, key_of(name), lag, acked[name], max(state.scanned, acked[name]),
-                _moment(state.moved_at), _lease_status(state, now, lease_ms), state.owner, state.holder,
-                _moment(state.leased_at), _moment(state.renewed_at),
+                moment_or_none(state.moved_at), _lease_status(state, now, lease_ms), state.owner, state.holder,
+                moment_or_none(state.leased_at), moment_or_none(state.renewed_at),
                 None if state.renewed_at is None else timedelta(milliseconds=max(now - state.renewed_at, 0)),
                 in_flight.get(name, 0),
             )
@@ -111,14 +112,10 @@ def _progress(alias: str, topic: str, group: str, start: int, names: list[str]) 
     return rows
 
 
-def _moment(ms: int | None) -> datetime | None:
-    return None if ms is None else moment(ms)
-
-
 def _lease_status(state: PartitionState, now: int, lease_ms: int) -> str | None:
     if state.renewed_at is None:
         return None
-    return FREE if not state.holder else HELD if state.renewed_at > now - lease_ms else EXPIRED
+    return FREE if not state.holder else LEASE_HELD if state.renewed_at > now - lease_ms else EXPIRED
 
 
 def deliveries(

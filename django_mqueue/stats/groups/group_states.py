@@ -8,8 +8,6 @@ from datetime import datetime, timedelta
 
 from ..results import Figure
 
-HELD, EXPIRED, FREE = ("held", "expired", "free")
-
 
 @dataclass(frozen=True)
 class PartitionPlace:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ... import conf
 from ...browse.message_search import CHUNK, Search
-from ...policy.durations import moment
+from ...policy.durations import moment_or_none
 from ...policy.message_query import (
     DEAD,
     IN_FLIGHT,
@@ -67,5 +67,5 @@ def _group_state(using: str, topic: str, group: str, registration: Registration,
     at = group_rows.published(using, [oldest]).get(oldest) if oldest is not None else None
     return Standing(
         group, registration.start, registration.paused, tuple(alive), oldest,
-        None if at is None else moment(at), is_partial,
+        moment_or_none(at), is_partial,
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ... import conf
-from ...policy.durations import moment
+from ...policy.durations import moment, moment_or_none
 from ...store.connection import session
 from ...store.queries import group_positions, group_rows
 from ..results import ALIVE, AT_LEAST, EXACT, LEFT, SILENT, Figure, SubscriberFigures
@@ -31,7 +31,7 @@ def subscribers(using: str, topic: str, group: str) -> list[SubscriberFigures]:
         found.append(
             SubscriberFigures(
                 topic, group, one.name, alive if one.left_at is None else LEFT, moment(one.heartbeat_at),
-                None if one.left_at is None else moment(one.left_at), leases.get(one.incarnation, 0),
+                moment_or_none(one.left_at), leases.get(one.incarnation, 0),
                 Figure(len(deliveries), AT_LEAST if len(rows) == OPEN else EXACT),
                 moment(min(deliveries)) if deliveries else None,
             )

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...policy.batching import batches
-from ...policy.message_query import DONE, IN_FLIGHT, PENDING, WAITING
+from ...policy.message_query import DONE, IN_FLIGHT, OFFSET_MAX, PENDING, WAITING
 from ..connection import session
 from ..connection.dialect import NOW_MS, flat, placeholders
-from .partition_walk import OFFSET_END
 
 BRANCHES = 100
 """The maximum number of ranges in one statement."""
@@ -29,7 +28,7 @@ class Range(NamedTuple):
     group: str | None = None
     start: int = 0
     low: int = 0
-    high: int = OFFSET_END
+    high: int = OFFSET_MAX
     newest_first: bool = False
 
 

@@ -129,7 +129,7 @@ MESSAGE_COLUMNS = (
 )  # fmt: skip
 STATE_COLUMNS = (
     "acked", "in_flight", "invisible_until", "retry_count", "failure_count", "handed", "delivered_to", "delivered_at",
-    "acked_at", "errors", "dead_letter", "came_back",
+    "acked_at", "errors", "dead_letter", "was_redriven",
 )  # fmt: skip
 
 _MESSAGE = (
@@ -146,7 +146,7 @@ _AT_OFFSETS = (
 )
 
 
-CAME_BACK = (
+WAS_REDRIVEN = (
     "EXISTS (SELECT 1 FROM queue_messages c FORCE INDEX (queue_messages_due) WHERE c.topic = m.topic"
     " AND c.failed_group IS NULL AND c.original_id = COALESCE(m.original_id, m.id) AND c.consumer_group = %s"
     " AND c.partition_key = m.partition_key AND c.`offset` > m.`offset`)"
@@ -166,12 +166,12 @@ def rows_of_group(
     """Return the columns of ``rows`` and the group's delivery state (``STATE_COLUMNS``).
 
     ``dead_letter``: the offset of its dead letter, whose id consists of the original offset and the group.
-    ``came_back``: see ``CAME_BACK``.
+    ``was_redriven``: see ``WAS_REDRIVEN``.
     """
     found = session.fetch(
         using,
         f"SELECT {_MESSAGE}, {STATE}, d.`offset`, s.acked = 1 AND d.`offset` IS NULL AND s.errors IS NOT NULL"
-        f" AND {CAME_BACK}{_AT_OFFSETS} LEFT JOIN {STATE_OF_MESSAGE}"
+        f" AND {WAS_REDRIVEN}{_AT_OFFSETS} LEFT JOIN {STATE_OF_MESSAGE}"
         " LEFT JOIN queue_messages d FORCE INDEX (queue_messages_dedupe) ON s.acked = 1 AND d.topic = %s"
         " AND d.partition_key = m.partition_key AND d.id = CONCAT(m.`offset`, ':', %s) AND d.consumer_group = ''",
         [group, json.dumps(offsets), group, dead_topic, group],

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ...policy.message_query import Position, check_position
+from ...policy.message_query import OFFSET_MAX, Position, check_position
 
 PARTITIONS = 500
 """The maximum number of partition names in one statement."""
@@ -16,8 +16,6 @@ BRANCHES = 50
 """The maximum number of partitions whose rows one statement reads."""
 FIRST_READ_ROWS = range(5, 20)
 """The first read takes at least ``start`` and at most ``stop`` rows from each partition."""
-OFFSET_END = (1 << 63) - 1
-"""Higher than any offset, and later than any time in milliseconds."""
 
 PartitionPosition = tuple[int, ...]
 """A position inside a partition. The rows up to it have been read."""
@@ -110,4 +108,4 @@ class PartitionWalk:
                 return
 
     def _end(self, name: str) -> Position:
-        return (name, *[OFFSET_END] * self.width)
+        return (name, *[OFFSET_MAX] * self.width)

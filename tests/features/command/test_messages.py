@@ -15,7 +15,7 @@ from django.db import connection
 from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, pause, publish, publish_many, redrive, subscribe
-from django_mqueue.browse import finding
+from django_mqueue.browse import id_search
 from django_mqueue.inspect import Inspected
 from django_mqueue.models import Message, PartitionLease
 from django_mqueue.store import gates
@@ -227,7 +227,7 @@ def test_a_worker_is_no_transaction_that_publishes(mqueue: Run, monkeypatch: pyt
 
     with HeldTransaction(work) as worker:
         monkeypatch.setattr(
-            finding, "time", SimpleNamespace(sleep=lambda seconds: worker.commit() if seconds else None)
+            id_search, "time", SimpleNamespace(sleep=lambda seconds: worker.commit() if seconds else None)
         )
         assert "No transaction publishes to the searched topics now." in nothing_found(mqueue, "nosuch")[1]
 

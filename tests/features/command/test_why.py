@@ -24,7 +24,7 @@ from django_mqueue import (
     reset,
     subscribe,
 )
-from django_mqueue.browse import finding, obstacles, reasons
+from django_mqueue.browse import id_search, obstacles, reasons
 from django_mqueue.inspect import Inspected, hold, remove
 from django_mqueue.models import DeliveryState, Message, PartitionLease
 from django_mqueue.policy.names import one_at_a_time
@@ -333,7 +333,7 @@ def test_more_keys_than_are_searched(mqueue: Run, monkeypatch: pytest.MonkeyPatc
     """An id without its key is searched in a limited number of keys. This is not the same as "no message"."""
     publish_many(TOPIC, [OutgoingMessage(n, id=f"id-{n}", key=f"key-{n:03d}") for n in range(70)])
     assert "Id: id-69" in mqueue("why", TOPIC, "--id", "id-69")
-    monkeypatch.setattr(finding, "PARTITIONS_OF_ALL", 10)
+    monkeypatch.setattr(id_search, "PARTITIONS_OF_ALL", 10)
     with pytest.raises(
         CommandError, match="has more keys than were searched, and no message with id 'id-69'"
     ):

@@ -454,14 +454,14 @@ def test_dead_letters_of_an_id_that_many_keys_share_are_listed_in_steps(
     monkeypatch.setattr(dead_letters, "IDS", 3)
     give_up(*(OutgoingMessage(n, key=f"k{n}", id="welcome") for n in range(7)))
     query = DeadLetterQuery(TOPIC, DEAD, id="welcome")
-    bounds, offsets, sizes = (0, dead_letters.END), list[int](), list[int]()
+    bounds, offsets, sizes = (0, dead_letters.OFFSET_MAX), list[int](), list[int]()
     for _ in range(3):
         step = next(dead_letters.walk("default", query, bounds, newest_first=newest_first))
         offsets += [one.offset for one in step.found]
         sizes.append(len(step.found))
         if step.next is None:
             break
-        bounds = (0, step.next) if newest_first else (step.next, dead_letters.END)
+        bounds = (0, step.next) if newest_first else (step.next, dead_letters.OFFSET_MAX)
     assert sizes == [3, 3, 1]
     assert offsets == sorted(offsets, reverse=newest_first)
 
@@ -472,7 +472,7 @@ def test_a_redrive_in_steps_sends_back_all_dead_letters_of_an_id(monkeypatch: py
     query = DeadLetterQuery(TOPIC, DEAD, id="welcome")
     moved, above = 0, 0
     while True:
-        done = bulk_redrive.step("default", query, above, dead_letters.END, redrives=True, limit=2)
+        done = bulk_redrive.step("default", query, above, dead_letters.OFFSET_MAX, redrives=True, limit=2)
         moved += done.moved
         if done.position is None:
             break

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError
 from django.db import transaction
+from django.test import override_settings
 
 from django_mqueue import Message, consumer, publish
 from django_mqueue.exceptions import HandlerError
@@ -109,11 +110,14 @@ def test_a_generator_is_no_handler() -> None:
 
 
 def test_an_unknown_database_is_an_error_that_names_those_there_are() -> None:
-    with (
-        registered("t", Seen()),
-        pytest.raises(CommandError, match=r"'nowhere' is no entry of DATABASES: default"),
-    ):
-        run(database="nowhere")
+    with registered("t", Seen()):
+        with pytest.raises(CommandError, match="--database 'nowhere' is no entry of DATABASES: default"):
+            run(database="nowhere")
+        with (
+            override_settings(MQUEUE={"DATABASE": "typo"}),
+            pytest.raises(CommandError, match=r"""MQUEUE\["DATABASE"\] 'typo' is no entry of DATABASES"""),
+        ):
+            run()
 
 
 def test_runconsumer_is_refused_inside_a_transaction() -> None:

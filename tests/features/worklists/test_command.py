@@ -120,7 +120,7 @@ def test_overdue_items_set_the_exit_code(declare: Declare) -> None:
         (["take", "404", "--by", "ann"], "there is no item 404"),
         (
             ["delay", "404", "--until", "soon"],
-            "--until must be an ISO 8601 time such as 2026-03-01T08:00, not 'soon'",
+            "--until: must be an ISO 8601 time such as 2026-03-01T08:00, not 'soon'",
         ),
         (["show", "404"], "there is no item 404"),
     ],

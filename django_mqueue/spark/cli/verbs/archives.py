@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import TYPE_CHECKING, Any
 
-from ....command.verbs import count
+from ....command.verbs import positive_int
 from ...archives.locations import check_location
 from ...archives.requests import (
     BATCH_ROWS,
@@ -43,7 +43,7 @@ def archive_arguments(parser: ArgumentParser) -> None:
     group = "The archive's consumer group; deletion waits for it (default archive)."
     parser.add_argument("--group", default="archive", help=group)
     rows = f"Maximum number of messages in a batch (default {BATCH_ROWS:,}). After a kill, at most one batch repeats."
-    parser.add_argument("--batch-rows", type=count, default=BATCH_ROWS, metavar="N", help=rows)
+    parser.add_argument("--batch-rows", type=positive_int, default=BATCH_ROWS, metavar="N", help=rows)
     wait = (
         "Maximum wait for groups that are not done with a message. Its delivery history is then archived as it is"
         f" (default {HISTORY_AFTER:.0f})."
@@ -96,7 +96,7 @@ def compact_arguments(parser: ArgumentParser) -> None:
     add_location(parser)
     parser.add_argument("--topic", action="append", help="Compact only this topic; can be repeated.")
     size = "Maximum size of a combined file in MiB (default 1024)."
-    parser.add_argument("--mib", type=count, default=1024, metavar="N", help=size)
+    parser.add_argument("--mib", type=positive_int, default=1024, metavar="N", help=size)
     add_json(parser)
 
 

@@ -110,8 +110,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a redrive in steps stops at the newest dead letter that was shown",
         "a message that fails at once is sent back again and again, and the operator's run never ends",
         "browse/bulk_redrive.py",
-        "(above, min(up_to, END - 1) + 1)",
-        "(above, END)",
+        "(above, min(up_to, OFFSET_MAX - 1) + 1)",
+        "(above, OFFSET_MAX)",
         "admin/test_letters_back.py::test_what_fails_again_meanwhile_makes_no_endless_loop",
     ),
     mutation(

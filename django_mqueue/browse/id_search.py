@@ -46,7 +46,7 @@ class FoundMessage:
 
 
 @dataclass(frozen=True)
-class Search:
+class FindResult:
     """The result of a search in all topics.
 
     ``topics``: the topics that were searched, without derived topics. ``partial``: topics with more partitions than
@@ -67,7 +67,7 @@ def find(
     places: Iterable[Place] = (),
     limit: int,
     payload_limit: int,
-) -> Search:
+) -> FindResult:
     """Return up to ``limit`` messages of all topics with an id, a key, or both; newest first.
 
     If the id is a number, the result also contains the message at this offset. The search reads the log, scheduled
@@ -100,7 +100,7 @@ def find(
             if len(found) >= limit:
                 break
     searched = sorted({conf.original_topic(name) for name in stored})
-    return Search(found[:limit], searched, partial)
+    return FindResult(found[:limit], searched, partial)
 
 
 def _places(
