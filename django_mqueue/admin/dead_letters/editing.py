@@ -191,7 +191,7 @@ class EditDeadLetter(Operation):
         if dead_letter is None:
             raise Refused(_("The dead letter no longer exists: it was redriven or purged."))
         topic = dead_letter.row["original_topic"] or ""
-        if not visible.view_of(self.request, topic, dead_letter.topic).everything:
+        if not visible.visibility_of(self.request, topic, dead_letter.topic).everything:
             raise PermissionDenied
         self.dead_letter = dead_letter
         return dead_letter

@@ -32,7 +32,7 @@ from .editing import EditDeadLetter
 from .filters import DeadLetterFilter, dead_topic, query_of
 from .operations import PurgeMatching, PurgeSelected, RedriveMatching, RedriveSelected
 from .tracebacks import Part, parts
-from .visible import View
+from .visible import Visibility
 
 TOPICS = 50
 PAGE = 50
@@ -75,17 +75,17 @@ class _TopicPage(QueueView):
         if self.form.is_valid():
             data = self.form.cleaned_data
             topic, dead = data["topic"], dead_topic(data)
-            view = visible.view_of(self.request, topic, dead)
+            visibility = visible.visibility_of(self.request, topic, dead)
             self.title = printable(_("Dead letters of %(topic)s") % {"topic": topic})
-            context = {"topic": topic, "dead": data["dead"], "dead_topic": dead, "seen": view}
-            context |= {"is_newest": self.below == dead_letters.END, **self.found(data, view)}
+            context = {"topic": topic, "dead": data["dead"], "dead_topic": dead, "visibility": visibility}
+            context |= {"is_newest": self.below == dead_letters.END, **self.found(data, visibility)}
             context["under_way"] = [
                 page_url(self.request, "deadletter_run", entry=work.entry)
                 for work in handing_over.under_way(conf.database(), topic)
             ]
         return super().get_context_data(form=self.form, **context, **kwargs)
 
-    def found(self, data: Data, view: View) -> dict[str, Any]:
+    def found(self, data: Data, visibility: Visibility) -> dict[str, Any]:
         raise NotImplementedError
 
     def url(self, page: str, **query: Any) -> str:
@@ -99,10 +99,10 @@ class ErrorsPage(_TopicPage):
     route, url_name = "errors", "deadletter_errors"
     template_name = "admin/django_mqueue/dead_letter_errors.html"
 
-    def found(self, data: Data, view: View) -> dict[str, Any]:
-        found = dead_letters.by_error(conf.database(), query_of(view.allowed(data)), self.below)
+    def found(self, data: Data, visibility: Visibility) -> dict[str, Any]:
+        found = dead_letters.by_error(conf.database(), query_of(visibility.allowed(data)), self.below)
         errors = []
-        for name, count, groups in view.names(found.errors):
+        for name, count, groups in visibility.names(found.errors):
             total: Counter[str] = Counter()
             for one in groups:
                 total.update(one.groups)
@@ -112,7 +112,7 @@ class ErrorsPage(_TopicPage):
                     "url": self._list_url(name, one.alike.line),
                     "groups": sorted(one.groups.items()),
                 }
-                for one in (groups if view.everything else [])
+                for one in (groups if visibility.everything else [])
             ]
             errors.append(
                 {
@@ -150,17 +150,19 @@ class ListPage(_TopicPage):
         url = page_url(self.request, "deadletter_errors", topic=topic, dead=dead)
         return [*super().parents(), (self.title, url)]
 
-    def found(self, data: Data, view: View) -> dict[str, Any]:
-        using, query = conf.database(), query_of(view.allowed(data))
+    def found(self, data: Data, visibility: Visibility) -> dict[str, Any]:
+        using, query = conf.database(), query_of(visibility.allowed(data))
         found = dead_letters.page(using, query, self.below, limit=PAGE)
-        limit = payloads.HEAD_BYTES if view.everything else IN_LIST
+        limit = payloads.HEAD_BYTES if visibility.everything else IN_LIST
         messages = dead_letter_list.beginnings(
             using, query.topic, [head.offset for head in found.summaries], limit
         )
         rows = [
             {
                 "head": head,
-                "error": first_line(plain(head.error)) if view.everything else view.name(head.alike.name),
+                "error": first_line(plain(head.error))
+                if visibility.everything
+                else visibility.name(head.alike.name),
                 "url": self.url("deadletter", offset=head.offset),
                 "payload": self._payload(messages.get(head.offset), query.dead_topic),
             }
@@ -224,9 +226,9 @@ class DeadLetterPage(QueueView):
         self.filter = self._filter(self.topics)
         self.title = printable(_("Dead letter %(id)s") % {"id": row["original_id"]})
         shown = visible.shown(self.request, dead_letter)
-        view = visible.view_of(self.request, row["original_topic"] or "", dead_letter.topic)
-        everything = view.everything
-        query = query_of(view.allowed(self.filter.cleaned_data))
+        visibility = visible.visibility_of(self.request, row["original_topic"] or "", dead_letter.topic)
+        everything = visibility.everything
+        query = query_of(visibility.allowed(self.filter.cleaned_data))
         previous, following = (
             other and page_url(self.request, self.url_name, **{**self.filter.query, "offset": other})
             for other in dead_letter_list.neighbours(conf.database(), query, offset)

@@ -111,7 +111,7 @@ class DeadLetterOperation(Operation):
         return list_url(self.request, data, (data or {}).get("was", ""))
 
     def query(self, data: Data) -> DeadLetterQuery:
-        visible.view_of(self.request, data["topic"], dead_topic(data)).check(data)
+        visible.visibility_of(self.request, data["topic"], dead_topic(data)).check(data)
         return query_of(data)
 
     def plan(self, data: Data) -> Plan:

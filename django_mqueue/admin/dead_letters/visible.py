@@ -24,8 +24,8 @@ ByName = tuple[str, int, list[ErrorGroup]]
 
 
 @dataclass(frozen=True)
-class View:
-    """A user's view of a topic's dead letters.
+class Visibility:
+    """The parts of a topic's dead letters that a user may see.
 
     If ``everything`` is false, it leaves out the texts of errors and all that a mask hides.
     """
@@ -62,8 +62,8 @@ class View:
         return sorted(found, key=lambda one: -one[1])
 
 
-def view_of(request: HttpRequest, topic: str, dead_topic: str) -> View:
-    return View(masking.sees_all(request, topic) and masking.sees_all(request, dead_topic))
+def visibility_of(request: HttpRequest, topic: str, dead_topic: str) -> Visibility:
+    return Visibility(masking.sees_all(request, topic) and masking.sees_all(request, dead_topic))
 
 
 def topics_of(dead_letter: DeadLetterRow) -> dict[str, str | None]:

@@ -55,7 +55,7 @@ class PartitionsForm(GroupForm):
     after = forms.CharField(required=False, strip=False, widget=forms.HiddenInput)
 
 
-class GroupView(QueueView):
+class GroupFormPage(QueueView):
     """A page about one group: ``?topic=&group=`` and the other fields of its form."""
 
     form_class: type[GroupForm]
@@ -85,7 +85,7 @@ class GroupView(QueueView):
         return self.render_to_response(context, status=404 if "problem" in context else 200)
 
 
-class PartitionsPage(GroupView):
+class PartitionsPage(GroupFormPage):
     """The partitions of a group: the position in each, its owner, and since when it has this owner."""
 
     route, url_name = "partitions", "group_partitions"
@@ -117,7 +117,7 @@ class PartitionsPage(GroupView):
         }
 
 
-class SubscribersPage(GroupView):
+class SubscribersPage(GroupFormPage):
     """All subscribers of a group, or one: their status, leases and current deliveries."""
 
     route, url_name = "members", "group_subscribers"
