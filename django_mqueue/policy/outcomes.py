@@ -30,14 +30,14 @@ HELD_UNTIL = 253_370_764_800_000
 
 
 def outcome(
-    state: Mapping[str, Any], errors: Sequence[Mapping[str, Any]], *, has_letter: bool, came_back: bool
+    state: Mapping[str, Any], errors: Sequence[Mapping[str, Any]], *, has_dead_letter: bool, came_back: bool
 ) -> str:
     """Return the outcome of a message that is acknowledged.
 
-    ``state``: columns of the group's delivery state. ``errors``: its failed attempts. ``has_letter``: its dead letter
-    exists. ``came_back``: the log holds a redriven copy of the message for the group.
+    ``state``: columns of the group's delivery state. ``errors``: its failed attempts. ``has_dead_letter``: its dead
+    letter exists. ``came_back``: the log holds a redriven copy of the message for the group.
     """
-    if has_letter:
+    if has_dead_letter:
         return DEAD_LETTERED
     if int(state["invisible_until"]) == ASIDE_AT:
         return SET_ASIDE

@@ -40,7 +40,7 @@ def to_inspected(row: Row, body: bytes | None, *, topic: str, group: str | None,
         if row["acked"]:
             errors = _dicts(json.loads(row["errors"] or "[]"))
             group_view["outcome"] = outcomes.outcome(
-                row, errors, has_letter=row["dead_letter"] is not None, came_back=bool(row["came_back"])
+                row, errors, has_dead_letter=row["dead_letter"] is not None, came_back=bool(row["came_back"])
             )
     elif row["status"] == DEAD:
         group_view["dead_letter"] = row["dead_letter"]

@@ -40,7 +40,7 @@ RELATED = 20
 """Maximum number of redrives, and of other dead letters with the same id, on the page of a dead letter."""
 
 
-class DeadLetterTopics(QueueView):
+class DeadLetterTopicList(QueueView):
     """The list of topics that have dead letters, a page at a time. ``?after=`` continues the list."""
 
     url_name = "deadletter_changelist"
@@ -195,7 +195,7 @@ class ListPage(_TopicPage):
         return dead_letter_list.total(conf.database(), query)
 
 
-class DeadLetterPage(QueueView):
+class DeadLetterDetailPage(QueueView):
     """One dead letter: ``?offset=``, and the fields of ``DeadLetterFilter`` if a filtered list led to it."""
 
     route, url_name = "letter", "deadletter"
@@ -237,7 +237,7 @@ class DeadLetterPage(QueueView):
             previous=previous,
             following=following,
             was=urlencode(self.filter.query, errors="replace") if self.filter.narrowed else None,
-            letter=dead_letter,
+            dead_letter=dead_letter,
             row=row,
             kind=dead_letter.metadata["kind"],
             error=_readable(shown.errors[-1].error if shown.errors else ""),
@@ -268,11 +268,11 @@ def _readable(error: str) -> list[Part]:
 
 class DeadLetterAdmin(ReadOnlyAdmin):
     views = (
-        ErrorsPage, ListPage, DeadLetterPage, RedriveSelected, RedriveMatching, PurgeSelected, PurgeMatching,
+        ErrorsPage, ListPage, DeadLetterDetailPage, RedriveSelected, RedriveMatching, PurgeSelected, PurgeMatching,
         EditDeadLetter, RunPage,
     )  # fmt: skip
 
-    list_view = DeadLetterTopics
+    list_view = DeadLetterTopicList
 
     def row_url(self, request: HttpRequest, object_id: str) -> str | None:
         offset = parse_offset(object_id)

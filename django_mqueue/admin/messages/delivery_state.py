@@ -111,7 +111,7 @@ class DeliveryStateAdmin(GroupTable):
         if row.acked:
             names = ("invisible_until", "acked_at", "delivered_to", "handed")
             view = {name: getattr(row, name) for name in names}
-            found = outcome(view, _errors(row), has_letter=False, came_back=False)
+            found = outcome(view, _errors(row), has_dead_letter=False, came_back=False)
             return badge("over", OUTCOMES.get(found, _("done")))
         due = row.invisible_until <= row.now_ms
         if row.in_flight:
