@@ -182,7 +182,7 @@ class RunPage(QueueView):
             "count": count,
             "total": total,
             "may_stop": not work.is_last and may_open(self.request, work.operation),
-            "back": list_url(self.request, data, data.get("was", "")),
+            "back": list_url(self.request, data, data.get("list_query", "")),
         }
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:

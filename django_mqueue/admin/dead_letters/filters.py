@@ -157,12 +157,12 @@ def words(data: Data, ids: str = "", *, logged: bool = False) -> str:
     return _("topic %(topic)s (%(filter)s)") % {**data, "filter": ", ".join(parts)}
 
 
-def list_url(request: HttpRequest, data: Mapping[str, Any] | None, was: str = "") -> str:
-    """Return the URL of the list from which an operation began. ``was``: the query of that list."""
+def list_url(request: HttpRequest, data: Mapping[str, Any] | None, list_query: str = "") -> str:
+    """Return the URL of the list from which an operation began. ``list_query``: the query of that list."""
     if data is None:
         return page_url(request, "deadletter_changelist")
-    if was:
-        return f"{page_url(request, 'deadletter_list')}?{was}"
+    if list_query:
+        return f"{page_url(request, 'deadletter_list')}?{list_query}"
     return page_url(request, "deadletter_list", topic=data["topic"], dead=data.get("dead") or None)
 
 

@@ -176,7 +176,7 @@ class ListPage(_TopicPage):
             "examined": found.examined,
             "then": found.next and self.url(self.url_name, below=found.next),
             "first_url": self.url(self.url_name),
-            "was": urlencode(dict(self.request.GET.items()), errors="replace"),
+            "list_query": urlencode(dict(self.request.GET.items()), errors="replace"),
             "narrowed": self.form.narrowed,
             "clear_url": page_url(self.request, self.url_name, **topics),
         }
@@ -236,7 +236,7 @@ class DeadLetterDetailPage(QueueView):
         return super().get_context_data(
             previous=previous,
             following=following,
-            was=urlencode(self.filter.query, errors="replace") if self.filter.narrowed else None,
+            list_query=urlencode(self.filter.query, errors="replace") if self.filter.narrowed else None,
             dead_letter=dead_letter,
             row=row,
             kind=dead_letter.metadata["kind"],
