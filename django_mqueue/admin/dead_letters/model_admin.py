@@ -185,7 +185,7 @@ class ListPage(_TopicPage):
         """Return the beginning of a payload as the user may see it."""
         if message is None:  # It was redriven or purged a moment ago.
             return EMPTY
-        return payloads.beginning(masking.shown(self.request, replace(message, topic=dead)))
+        return payloads.beginning(masking.masked_for(self.request, replace(message, topic=dead)))
 
     def _total(self, query: DeadLetterQuery, found: dead_letters.DeadLetterPage) -> dead_letters.Count:
         """Return the number of all that match. The page itself has all of them if it is the only one."""
@@ -225,7 +225,7 @@ class DeadLetterDetailPage(QueueView):
         self.topics = visible.topics_of(dead_letter)
         self.filter = self._filter(self.topics)
         self.title = printable(_("Dead letter %(id)s") % {"id": row["original_id"]})
-        shown = visible.shown(self.request, dead_letter)
+        shown = visible.masked_for(self.request, dead_letter)
         visibility = visible.visibility_of(self.request, row["original_topic"] or "", dead_letter.topic)
         everything = visibility.everything
         query = query_of(visibility.allowed(self.filter.cleaned_data))

@@ -75,15 +75,17 @@ def topics_of(dead_letter: DeadLetterRow) -> dict[str, str | None]:
     }
 
 
-def shown(request: HttpRequest, dead_letter: DeadLetterRow) -> Inspected:
+def masked_for(request: HttpRequest, dead_letter: DeadLetterRow) -> Inspected:
     """Return the dead letter as the user may see it. Its original topic and its own topic may have different masks."""
     message = dead_letter_details.as_message(dead_letter)
-    return replace(masking.shown(request, replace(message, topic=dead_letter.topic)), topic=message.topic)
+    return replace(
+        masking.masked_for(request, replace(message, topic=dead_letter.topic)), topic=message.topic
+    )
 
 
-def payload(dead_letter: DeadLetterRow, seen: Inspected, *, everything: bool) -> SafeString:
+def payload(dead_letter: DeadLetterRow, message: Inspected, *, everything: bool) -> SafeString:
     """Return the payload as HTML: as it is stored, or as a mask has changed it."""
     if not everything:
-        return payloads.body(seen)
+        return payloads.body(message)
     body = bytes(dead_letter.row["payload"])
     return payloads.whole(body[: payloads.BODY_BYTES], len(body), dead_letter.metadata["encoding"])

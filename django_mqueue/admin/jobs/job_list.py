@@ -26,7 +26,7 @@ from ..base.jobs import backends
 from ..base.urls import NAVIGATION, allowed_url, page_url
 from ..base.views import QueueView
 from ..messages import payloads
-from ..messages.masking import sees_all, shown
+from ..messages.masking import masked_for, sees_all
 from ..messages.message_list import OUTCOMES, SCAN_LIMIT
 from ..messages.search_form import BY_DUE_TIME
 
@@ -93,7 +93,7 @@ class Jobs(QueueView):
 
             results = self._results(found)
             jobs = [job for job in found if job.status != SCHEDULED or not job.id.endswith(PAUSED)]
-            rows = [self._row(shown(self.request, job), results.get(job.offset)) for job in jobs]
+            rows = [self._row(masked_for(self.request, job), results.get(job.offset)) for job in jobs]
         given = {name: query[name] for name in form.fields if query.get(name)}
         return super().get_context_data(
             form=form,

@@ -22,7 +22,7 @@ from ..base.forms import TopicForm, parse_offset
 from ..base.urls import allowed_url, link, may_open, page_url
 from ..base.views import QueueView
 from . import payloads
-from .masking import sees_all, shown
+from .masking import masked_for, sees_all
 from .message_list import status_badge
 from .scheduling import scheduled_tools
 
@@ -48,7 +48,7 @@ class MessagePage(QueueView):
             )
             raise Http404(text % {"offset": printable(word)[:20]})
         self.title = _("Message %(offset)s") % {"offset": word}
-        message = shown(request, found.message)
+        message = masked_for(request, found.message)
         offset = _offset(found)
         is_scheduled = found.message.status == SCHEDULED
         is_withheld = isinstance(message.payload, masking.Withheld)
@@ -159,7 +159,7 @@ def _attempts(
             seen = replace(
                 found.message, errors=state.view.errors, group=state.group, status=state.view.status
             )
-            by_group.append((state.group, shown(request, seen).errors))
+            by_group.append((state.group, masked_for(request, seen).errors))
     attempts = [(group, one) for group, errors in by_group for one in errors]
     attempts.sort(key=lambda pair: pair[1].at, reverse=True)
     return attempts[:ERRORS]
