@@ -109,17 +109,17 @@ class MQueueBackend(BaseTaskBackend):
         task: Task[..., Any],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        unique: str,
+        suffix: str,
         spread: int | None = None,
     ) -> JobId:
-        """Return a new job id that ends in ``unique``. ``spread``: the number of partitions, by default ``SPREAD``."""
+        """Return a new job id that ends in ``suffix``. ``spread``: the number of partitions, by default ``SPREAD``."""
         limit = self.options_of(task.func).limit
         if limit is not None:
             return JobId(
-                task.queue_name, task.priority, 1, limit.part_of_id(limit.key_of(task, args, kwargs), unique)
+                task.queue_name, task.priority, 1, limit.part_of_id(limit.key_of(task, args, kwargs), suffix)
             )
         spread = spread or conf.get("SPREAD", topic_of(task.queue_name))
-        return JobId(task.queue_name, task.priority, spread, unique)
+        return JobId(task.queue_name, task.priority, spread, suffix)
 
     def new_message(
         self, id: JobId, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], **more: Any
