@@ -43,7 +43,7 @@ from .results import (
     LIMIT,
     UnknownTask,
     backend_of,
-    is_unfinished,
+    is_open,
     job_of,
     new_result,
     plain_task,
@@ -240,7 +240,7 @@ class MQueueBackend(BaseTaskBackend):
             if not rows:
                 return None
             row = rows[0]
-            if all(map(is_unfinished, rows)) or (within_ms and now_ms(now) < row["created_at"] + within_ms):
+            if all(map(is_open, rows)) or (within_ms and now_ms(now) < row["created_at"] + within_ms):
                 return result_of(id, str(backend_of(row)), row)  # Another backend may have the same queue.
         return None
 
@@ -267,7 +267,7 @@ class MQueueBackend(BaseTaskBackend):
         id, row = job
         if row["topic"] != id.topic:
             return self.unschedule(id)
-        parked = bool(row["acked"]) and is_unfinished(row)
+        parked = bool(row["acked"]) and is_open(row)
         which: dict[str, Any] = {"id": str(id)} if parked else {"offset": row["offset"]}
         subscribe(id.topic, GROUP, "earliest", using=self.using)  # It may be that no worker has run yet.
         query = message_query(id.topic, {"group": GROUP, **which})
@@ -288,7 +288,7 @@ class MQueueBackend(BaseTaskBackend):
             id, row = job
             if ask_to_stop(self.using, job_rows.RunningJob(GROUP, id.topic, id.partition, row["offset"])):
                 return True
-            if not is_unfinished(row):
+            if not is_open(row):
                 return False
         return False
 
