@@ -37,7 +37,7 @@ from .compat import (
 )
 from .context import ask_to_stop
 from .job_ids import GROUP, JobId, topic_of
-from .options import ATTRIBUTE, BackendOptions, JobOptions, Recurring
+from .options import ATTRIBUTE, BackendOptions, JobOptions, RecurringOptions
 from .results import (
     BACKEND,
     LIMIT,
@@ -139,7 +139,7 @@ class MQueueBackend(BaseTaskBackend):
             priority=task.priority,
         )
 
-    def recurring_task(self, options: Recurring) -> Task[..., Any]:
+    def recurring_task(self, options: RecurringOptions) -> Task[..., Any]:
         """Return the task of a recurring job, with its queue and priority. Raises ``UnknownTask``."""
         given = {"queue_name": options.queue, "priority": options.priority}
         values = {name: value for name, value in given.items() if value is not None}

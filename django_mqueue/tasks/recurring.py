@@ -26,7 +26,7 @@ from ..store.scheduling import schedule
 from .backend import MQueueBackend
 from .compat import Task, TaskResult, TaskResultDoesNotExist, task_enqueued
 from .job_ids import GROUP, PAUSED, JobId
-from .options import Recurring
+from .options import RecurringOptions
 from .results import job_is_open, new_result
 
 logger = logging.getLogger("django_mqueue")
@@ -44,7 +44,7 @@ class RecurringJob:
     """A recurring job, and what an operator does with it. Each method runs in the caller's transaction."""
 
     backend: MQueueBackend
-    options: Recurring
+    options: RecurringOptions
 
     def __str__(self) -> str:
         return self.name
