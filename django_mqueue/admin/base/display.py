@@ -1,7 +1,7 @@
 """HTML and text for values: moments, durations, keys, long texts, numbers for sentences.
 
 Returned HTML is escaped. ``printable``, ``problem_text``, ``keyless``, ``cut``, ``first_line``, ``local_time``,
-``duration``, ``age``, ``number``, ``listed`` and ``time_of`` return plain text.
+``duration``, ``age``, ``number``, ``listed`` and ``seconds_text`` return plain text.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def listed(names: Sequence[str], most: int = NAMES_SHOWN) -> str:
     return _("%(names)s and %(count)s more") % {"names": shown, "count": f"{len(names) - most:,}"}
 
 
-def time_of(seconds: float) -> str:
+def seconds_text(seconds: float) -> str:
     """Return a setting in seconds for a sentence: ``1 second``, ``0.5 seconds``, ``2 minutes``."""
     if seconds >= 120 and seconds % 60 == 0:
         minutes = int(seconds // 60)

@@ -28,7 +28,7 @@ from ...store.connection.dialect import NOW_MS
 from ...store.queries import search
 from . import choices
 from .display import EMPTY, Text, column, key_column
-from .forms import parse_offset
+from .forms import parse_number
 from .row_ids import encode
 from .urls import APP, may_open, page_url
 from .views import QueueView, forbidden, not_found
@@ -280,7 +280,7 @@ class ReadOnlyAdmin(ModelAdmin):
             if typed[name] and before and before not in given and name not in self.without_previous:
                 names = {"field": label, "other": self.lookups[before]}
                 problems.append(_("%(field)s was left out: it also needs %(other)s.") % names)
-            elif typed[name] and name == FROM_OFFSET and parse_offset(typed[name]) is None:
+            elif typed[name] and name == FROM_OFFSET and parse_number(typed[name]) is None:
                 problems.append(_("%(field)s was left out: it must be a number.") % {"field": label})
             elif typed[name]:
                 given[name] = typed[name]

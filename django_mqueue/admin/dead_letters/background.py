@@ -31,7 +31,7 @@ from ...service.actions import ADMIN, BY_MAX, Author
 from ...service.redrive import AT_ONCE
 from ...store.queries.group_rows import now_ms
 from ..base.display import Text, printable
-from ..base.forms import parse_offset
+from ..base.forms import parse_number
 from ..base.operations import Data, with_reason
 from ..base.urls import APP, PERMISSIONS, may_open, page_url
 from ..base.views import QueueView
@@ -207,7 +207,7 @@ class RunPage(QueueView):
 
         An entry without steps is only for its user, and for users who may see the log of actions.
         """
-        number = parse_offset(self.request.GET.get("entry", ""))
+        number = parse_number(self.request.GET.get("entry", ""))
         entry = LogEntry.objects.filter(pk=number).select_related("content_type").first() if number else None
         found = handing_over.newest(conf.database(), str(number)) if entry else None
         is_own = (

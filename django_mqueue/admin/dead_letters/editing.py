@@ -18,7 +18,7 @@ from ...policy import encoding
 from ...policy.requests import visible as visible_headers
 from ...service.actions import Author, BulkRecord
 from ...service.redrive import DeadLetterRow
-from ..base.forms import parse_offset
+from ..base.forms import parse_number
 from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
 from ..base.urls import allowed_url, page_url
 from ..messages import payload_text, payloads
@@ -96,7 +96,7 @@ class EditDeadLetter(Operation):
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         try:
-            dead_letter = self._read(parse_offset(request.GET.get("offset", "")))
+            dead_letter = self._read(parse_number(request.GET.get("offset", "")))
             size = len(dead_letter.row["payload"])
             if size > payloads.BODY_BYTES:
                 text = _(

@@ -21,7 +21,7 @@ from ...policy.errors import is_class
 from ...policy.filters import PAYLOAD, filter_of, payload_path
 from ..base import choices
 from ..base.display import local_time
-from ..base.forms import Moment, name_field, parse_offset
+from ..base.forms import Moment, name_field, parse_number
 from ..base.operations import Data
 from ..base.urls import page_url
 
@@ -94,7 +94,7 @@ class OffsetsField(forms.Field):
         if len(given) > SELECTED_MOST:
             text = _("At most %(limit)s dead letters at once: use the action for all that match")
             raise ValidationError(text % {"limit": SELECTED_MOST})
-        offsets = {parse_offset(str(one)) for one in given}
+        offsets = {parse_number(str(one)) for one in given}
         if None in offsets:
             raise ValidationError(_("Dead letters are identified by the numbers of their rows"))
         return sorted(one for one in offsets if one is not None)

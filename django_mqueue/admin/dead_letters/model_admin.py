@@ -20,7 +20,7 @@ from ...policy.errors import plain
 from ...policy.message_query import Inspected
 from ..base import choices
 from ..base.display import EMPTY, Text, first_line, printable
-from ..base.forms import parse_offset
+from ..base.forms import parse_number
 from ..base.operations import Data
 from ..base.tables import ReadOnlyAdmin
 from ..base.urls import NAVIGATION, allowed_url, page_url
@@ -69,7 +69,7 @@ class _TopicPage(QueueView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         self.form = DeadLetterFilter(self.request.GET)
-        below = parse_offset(self.request.GET.get("below", ""))
+        below = parse_number(self.request.GET.get("below", ""))
         self.below = dead_letters.END if below is None else below
         context: dict[str, Any] = {}
         if self.form.is_valid():
@@ -213,7 +213,7 @@ class DeadLetterDetailPage(QueueView):
         return [*super().parents(), *lists]
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        offset = parse_offset(self.request.GET.get("offset", ""))
+        offset = parse_number(self.request.GET.get("offset", ""))
         if offset is None:
             raise Http404(_("Dead letters are identified by the numbers of their rows"))
         dead_letter = dead_letters.one(conf.database(), offset)
@@ -275,5 +275,5 @@ class DeadLetterAdmin(ReadOnlyAdmin):
     list_view = DeadLetterTopicList
 
     def row_url(self, request: HttpRequest, object_id: str) -> str | None:
-        offset = parse_offset(object_id)
+        offset = parse_number(object_id)
         return None if offset is None else page_url(request, "deadletter", offset=offset)

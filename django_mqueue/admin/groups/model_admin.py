@@ -19,7 +19,7 @@ from ...stats.groups import group_progress
 from ...stats.summaries import late_after
 from ...store.connection import session
 from ..base import row_ids
-from ..base.display import Text, printable, problem_text, time_of
+from ..base.display import Text, printable, problem_text, seconds_text
 from ..base.forms import GroupForm, name_field, partition_field
 from ..base.operations import group_title
 from ..base.tables import ReadOnlyAdmin
@@ -110,7 +110,7 @@ class PartitionsPage(GroupFormPage):
         return {
             **group,
             "found": found,
-            "lease_duration": time_of(conf.get("LEASE_DURATION", data["topic"])),
+            "lease_duration": seconds_text(conf.get("LEASE_DURATION", data["topic"])),
             "narrowed": bool(key or subscriber),
             "first": url if data["after"] else "",
             "further": next_url if found.next else "",
@@ -191,6 +191,7 @@ class GroupPage(QueueView):
         blockers = [one for one in inspect.holds(topic, max_age=max_age) if one.group == group]
         if may_open(self.request, "group_subscribers"):
             found |= {**members(topic, group), "has_members": True}
+        drawn = charts.throughput(rates), charts.latency_chart(latency), charts.lag_over_time(lag, rates)
         return {
             **found,
             "lag": lag,
@@ -198,7 +199,7 @@ class GroupPage(QueueView):
             "percentiles": charts.percentiles(latency.whole.done),
             "measured": latency.whole.done.of if latency.whole.done else 0,
             "holds": [(one, alarm) for one in blockers if (alarm := alarms.of_blocker(one))],
-            "charts": [charts.throughput(rates), charts.times(latency), charts.lag_over_time(lag, rates)],
+            "charts": drawn,
         }
 
 

@@ -28,7 +28,7 @@ from ...policy.ids import uuid7
 from ...service import publish
 from ...service.registration import is_registered
 from ...store import offsets
-from ..base.display import Text, local_time, printable, problem_text, time_of
+from ..base.display import Text, local_time, printable, problem_text, seconds_text
 from ..base.forms import Moment
 from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
 from ..base.urls import allowed_url, may
@@ -294,7 +294,7 @@ def _when(data: Data, paused: list[bool]) -> list[str]:
     """Return the sentences about the time of delivery. ``paused``: for each group of the message, if it is paused."""
     if data["delay"]:
         text = _("It is delivered no earlier than %(time)s after it was published.")
-        return [text % {"time": time_of(data["delay"])}]
+        return [text % {"time": seconds_text(data["delay"])}]
     if data["at"]:
         text = _("It is delivered no earlier than %(time)s.")
         return [text % {"time": local_time(data["at"])}]

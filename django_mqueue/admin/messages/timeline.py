@@ -18,7 +18,7 @@ from ...browse.timeline import GroupView, MessageTimeline, Related, message_time
 from ...inspect import FailedAttempt, Inspected
 from ...policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING
 from ..base.display import EMPTY, moment, printable
-from ..base.forms import TopicForm, parse_offset
+from ..base.forms import TopicForm, parse_number
 from ..base.urls import allowed_url, link, may_open, page_url
 from ..base.views import QueueView
 from . import payloads
@@ -83,7 +83,7 @@ def read(request: HttpRequest, word: str) -> MessageTimeline | None:
 
     It reads as much of the payload as the page needs for this user.
     """
-    offset = parse_offset(word)
+    offset = parse_number(word)
     if not offset:
         return None
 

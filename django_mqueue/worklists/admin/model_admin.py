@@ -17,7 +17,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ...admin.base.forms import parse_offset
+from ...admin.base.forms import parse_number
 from ...admin.base.tables import LIMIT, BoundedPaginator, Found, PagedChangeList
 from ...admin.messages.masking import sees_all
 from .. import states
@@ -203,7 +203,7 @@ class WorkItemAdmin(ModelAdmin):
     def item_of(self, request: HttpRequest, object_id: str) -> WorkItem:
         """Return the item of a URL. Raises ``Http404`` if there is none that the user may see."""
         found: WorkItem = get_object_or_404(
-            self.get_queryset(request).defer(None), pk=parse_offset(object_id)
+            self.get_queryset(request).defer(None), pk=parse_number(object_id)
         )
         return found
 
