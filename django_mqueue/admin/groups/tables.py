@@ -43,7 +43,7 @@ def _held(row: PartitionLease) -> dict[str, str] | None:
     return {**_group(row), "partition": row.partition_key, "holder": row.holder} if row.holder else None
 
 
-def _is_over(row: Any, at: int) -> bool:
+def _is_expired(row: Any, at: int) -> bool:
     """Return whether a lease or a heartbeat of the time ``at`` has expired, by the database's clock."""
     return bool(at <= row.now_ms - conf.lease_ms(row.topic))
 
@@ -71,7 +71,7 @@ class PartitionLeaseAdmin(GroupTable):
     def state(self, row: Any) -> str:
         if not row.holder:
             return badge("waiting", _("free"))
-        is_expired = _is_over(row, row.lease_renewed_at)
+        is_expired = _is_expired(row, row.lease_renewed_at)
         return badge("bad", _("expired")) if is_expired else badge("good", _("held"))
 
 
@@ -100,7 +100,7 @@ class SubscriberHeartbeatAdmin(GroupTable):
         """Return the badge of the state, by the rule that workers use to count live subscribers."""
         if row.deregistered_at is not None and not row.session_lock:
             return badge("over", _("left"))
-        is_silent = row.deregistered_at is not None or _is_over(row, row.heartbeat_at)
+        is_silent = row.deregistered_at is not None or _is_expired(row, row.heartbeat_at)
         return badge("bad", _("silent")) if is_silent else badge("good", _("alive"))
 
 

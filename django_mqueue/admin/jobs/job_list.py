@@ -30,7 +30,7 @@ from ..messages.masking import masked_for, sees_all
 from ..messages.message_list import OUTCOMES, SCAN_LIMIT
 from ..messages.search_form import BY_DUE_TIME
 
-STATES = {
+STATUS_BADGES = {
     PENDING: ("waiting", pgettext_lazy("job", "waits")),
     IN_FLIGHT: ("good", pgettext_lazy("job", "runs")),
     WAITING: ("waiting", gettext_lazy("waits for a retry")),
@@ -39,10 +39,10 @@ STATES = {
     DEAD: ("bad", pgettext_lazy("job", "failed")),
 }
 """The kind and the text of the badge of each state."""
-ENDS = {
+OUTCOME_BADGES = {
     **{outcome: ("over", text) for outcome, text in OUTCOMES.items()},
     HANDLED: ("over", pgettext_lazy("job", "successful")),
-    DEAD_LETTERED: STATES[DEAD],
+    DEAD_LETTERED: STATUS_BADGES[DEAD],
     REMOVED: ("bad", pgettext_lazy("job", "cancelled")),
 }
 """The same for jobs with an outcome. A job that is done was not always successful."""
@@ -66,7 +66,7 @@ class JobsForm(forms.Form):
     def __init__(self, data: Mapping[str, Any], queues: list[str]) -> None:
         super().__init__({"queue": queues[0] if queues else "", **data})
         self.fields["queue"].choices = [(queue, queue) for queue in queues]  # type: ignore[attr-defined]
-        states = [(state, text) for state, (_kind, text) in STATES.items()]
+        states = [(state, text) for state, (_kind, text) in STATUS_BADGES.items()]
         self.fields["state"].choices = [("", gettext_lazy("All")), *states]  # type: ignore[attr-defined]
 
 
@@ -144,11 +144,11 @@ class Jobs(QueueView):
             "url": allowed_url(self.request, "message_change", job.offset),
             "state": _state(job),
             "arguments": _arguments(job),
-            "ended": self._ended(job, result),
+            "detail": self._detail(job, result),
             "tools": [tool for tool in self._tools(job) if tool[1]],
         }
 
-    def _ended(self, job: Inspected, result: bytes | None) -> str:
+    def _detail(self, job: Inspected, result: bytes | None) -> str:
         """Return, by the job's state, its limit, its progress, its return value or its error."""
         from ...tasks.context import is_note, progress_in
         from ...tasks.results import LIMIT
@@ -193,4 +193,4 @@ def _arguments(job: Inspected) -> str:
 def _state(job: Inspected) -> str:
     if job.status is None:
         return EMPTY
-    return badge(*ENDS.get(job.outcome or "", STATES[job.status]))
+    return badge(*OUTCOME_BADGES.get(job.outcome or "", STATUS_BADGES[job.status]))

@@ -73,7 +73,7 @@ class MessagePage(QueueView):
             has_no_receiver=not found.more_groups and not any(one.is_for for one in found.group_views),
             topic_url=allowed_url(request, "topic", topic=found.topic) if has_topic_page else None,
         )
-        if not is_scheduled and not found.more_groups and all(_is_over(one) for one in found.group_views):
+        if not is_scheduled and not found.more_groups and all(_is_done(one) for one in found.group_views):
             del context["refresh_url"]
         return self.render_to_response(context)
 
@@ -128,7 +128,7 @@ def _row(
     }
 
 
-def _is_over(state: GroupView) -> bool:
+def _is_done(state: GroupView) -> bool:
     """Return whether the group is done with the message. An operator may still redrive it."""
     return not state.is_for or (state.view.status in (DONE, DEAD) and state.parked_retry is None)
 
