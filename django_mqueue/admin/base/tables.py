@@ -140,8 +140,17 @@ class BoundedChangeList(PagedChangeList):
         return reverse(name, args=(quote(encode(result.pk)),), current_app=self.model_admin.admin_site.name)
 
 
-class ReadOnlyAdmin(ModelAdmin):
-    """A ModelAdmin that shows rows to users who may view them, and changes none, whatever permissions the user has.
+class NoChanges:
+    """For a ModelAdmin or an inline: it changes no rows, whatever permissions the user has."""
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    has_change_permission = has_delete_permission = has_add_permission
+
+
+class ReadOnlyAdmin(NoChanges, ModelAdmin):
+    """A ModelAdmin that shows rows to users who may view them.
 
     ``order``: the columns that sort the list. Subclasses choose columns that an index serves. The list has no other
     sorting and no text search, because no index serves them.
@@ -168,15 +177,6 @@ class ReadOnlyAdmin(ModelAdmin):
     class Media:
         css = {"all": ["django_mqueue/admin.css"]}
         js = [Script("django_mqueue/pages.js", defer=True)]
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
         """Allow only ``lookups`` and the page's filters. Other lookups would read the whole table."""

@@ -18,7 +18,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ...admin.base.forms import parse_number
-from ...admin.base.tables import LIMIT, BoundedPaginator, Found, PagedChangeList
+from ...admin.base.tables import LIMIT, BoundedPaginator, Found, NoChanges, PagedChangeList
 from ...admin.messages.masking import sees_all
 from .. import states
 from ..figures import overdue
@@ -64,7 +64,7 @@ def _action(verb: str) -> Callable[..., HttpResponse | None]:
     return ask
 
 
-class WorkItemAdmin(ModelAdmin):
+class WorkItemAdmin(NoChanges, ModelAdmin):
     """Work items: people change them by steps only. The list's cost does not depend on the number of items."""
 
     list_display = ("title", display.state_badge, "kind", display.assignee, display.due, display.created)
@@ -88,15 +88,6 @@ class WorkItemAdmin(ModelAdmin):
         if obj is None:
             return bool(visible(request.user))
         return obj.worklist in {worklist.name for worklist in visible(request.user)}
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: WorkItem | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: WorkItem | None = None) -> bool:
-        return False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[WorkItem]:
         """Return the items that the user may view, without an order: the view's filter sets it."""
