@@ -152,15 +152,15 @@ class NoChanges:
 class ReadOnlyAdmin(NoChanges, ModelAdmin):
     """A ModelAdmin that shows rows to users who may view them.
 
-    ``order``: the columns that sort the list. Subclasses choose columns that an index serves. The list has no other
-    sorting and no text search, because no index serves them.
+    ``ordering``: columns that an index serves. The list has no other sorting and no text search, because no index
+    serves them.
     """
 
     lookups: ClassVar[Mapping[str, Text]] = {}
     """The fields that filter the list, in the order of an index, with their labels. Each needs the field before it."""
     without_previous: ClassVar[frozenset[str]] = frozenset()
     """The fields that do not need the field before them."""
-    order: tuple[str, ...] = ()
+    ordering: ClassVar[tuple[str, ...]] = ()
     views: tuple[type[QueueView], ...] = ()
     """Further pages and operations of this model."""
     list_view: type[QueueView] | None = None
@@ -211,9 +211,6 @@ class ReadOnlyAdmin(NoChanges, ModelAdmin):
         if found is None and self.has_view_permission(request):
             raise Http404(_("There is no such row. It may have been deleted."))
         return found
-
-    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
-        return self.order
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         request.current_app = self.admin_site.name
@@ -292,7 +289,7 @@ class ReadOnlyAdmin(NoChanges, ModelAdmin):
 
         The ordering leaves out the columns that the filter fixes: with them, MariaDB would sort the rows.
         """
-        order = [column for column in self.order if column not in given]
+        order = [column for column in self.ordering if column not in given]
         return queryset.filter(**given).order_by(*order or ["pk"])
 
     def get_paginator(
@@ -309,7 +306,7 @@ class ReadOnlyAdmin(NoChanges, ModelAdmin):
 class GroupTable(ReadOnlyAdmin):
     """A table whose key begins with group, topic and partition."""
 
-    order: tuple[str, ...] = ("consumer_group", "topic", "partition_key")
+    ordering: ClassVar[tuple[str, ...]] = ("consumer_group", "topic", "partition_key")
     lookups = {
         "consumer_group": gettext_lazy("Group"),
         "topic": gettext_lazy("Topic"),

@@ -78,7 +78,7 @@ class PartitionLeaseAdmin(GroupTable):
 class SubscriberHeartbeatAdmin(GroupTable):
     """The heartbeats: which subscribers are alive."""
 
-    order = ("consumer_group", "topic", "subscriber_name")
+    ordering = ("consumer_group", "topic", "subscriber_name")
     lookups = {
         "consumer_group": gettext_lazy("Group"),
         "topic": gettext_lazy("Topic"),

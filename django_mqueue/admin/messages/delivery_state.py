@@ -40,7 +40,7 @@ MASKED = gettext_lazy("masked: see the message")
 class DeliveryStateAdmin(GroupTable):
     """The rows in the order of the primary key. A row's URL contains the whole key (see ``row_ids``)."""
 
-    order = (*GroupTable.order, "message_offset")
+    ordering = (*GroupTable.ordering, "message_offset")
     lookups = {**GroupTable.lookups, FROM_OFFSET: gettext_lazy("From offset")}
     list_display = [
         "offset", "group", "topic", "key", "state", "attempts", "failures", "worker", "last", "last_error",

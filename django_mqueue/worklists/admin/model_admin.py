@@ -74,12 +74,10 @@ class WorkItemAdmin(NoChanges, ModelAdmin):
     search_help_text = gettext_lazy(
         "The number of an item, the id of its message or its linked object, or the value of an attribute"
     )
-    list_select_related = ("assignee", "team")
     list_per_page = 50
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
     sortable_by = ()
-    change_list_template = "admin/mqueue_worklists/workitem/change_list.html"
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return bool(visible(request.user))
@@ -138,9 +136,6 @@ class WorkItemAdmin(NoChanges, ModelAdmin):
             found.keys = first_due(queryset, LIMIT + 1)
             queryset = found
         return BoundedPaginator(queryset, per_page, rows=self.get_queryset(request))
-
-    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
-        return ()
 
     def has_take_permission(self, request: HttpRequest) -> bool:
         """Return whether the user may take any steps other than comments, on some worklist."""
