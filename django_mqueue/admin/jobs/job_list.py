@@ -23,7 +23,7 @@ from ...policy.outcomes import DEAD_LETTERED, HANDLED, REMOVED
 from ..base.display import EMPTY, badge, cell, first_line, problem_text, quiet
 from ..base.forms import Moment
 from ..base.jobs import backends
-from ..base.urls import NAVIGATION, allowed_url, page_url
+from ..base.urls import NAVIGATION, Tools, allowed_url, page_url, tools
 from ..base.views import QueueView
 from ..messages import payloads
 from ..messages.masking import masked_for, sees_all
@@ -145,7 +145,7 @@ class Jobs(QueueView):
             "state": _state(job),
             "arguments": _arguments(job),
             "detail": self._detail(job, result),
-            "tools": [tool for tool in self._tools(job) if tool[1]],
+            "tools": self._tools(job),
         }
 
     def _detail(self, job: Inspected, result: bytes | None) -> str:
@@ -163,21 +163,20 @@ class Jobs(QueueView):
             return quiet(_("masked"))
         return cell(str(progress_in(result) or "") if is_note(result) else result.decode(errors="replace"))
 
-    def _tools(self, job: Inspected) -> list[tuple[str, str | None]]:
-        """Return (title, URL) of the job's actions. The URL is None without the permission."""
+    def _tools(self, job: Inspected) -> Tools:
         request, topic = self.request, job.topic
         if job.status == DEAD:
             dead = conf.dead_letter_topic(topic)
-            url = allowed_url(request, "redrive_selected", topic=topic, dead=dead, offsets=job.dead_letter)
-            return [(_("Retry"), url)]
+            pages = {"redrive_selected": _("Retry")}
+            return tools(request, pages, topic=topic, dead=dead, offsets=job.dead_letter)
         if job.status == DONE:
             return []
         title = _("Stop") if job.status == IN_FLIGHT else _("Cancel")
-        tools = [(title, allowed_url(request, "stop_job", id=job.id))]
+        found = tools(request, {"stop_job": title}, id=job.id)
         if job.status in (SCHEDULED, WAITING):
-            where = {"topic": topic, "group": job.group or job.target}
-            tools.append((_("Run now"), allowed_url(request, "hurry_message", **where, offset=job.offset)))
-        return tools
+            where = {"topic": topic, "group": job.group or job.target, "offset": job.offset}
+            found += tools(request, {"hurry_message": _("Run now")}, **where)
+        return found
 
 
 def _arguments(job: Inspected) -> str:
