@@ -35,6 +35,15 @@ else:
 EMPTY = "-"
 CELL_CHARACTERS = 100
 NAMES_SHOWN = 10
+STATE_BADGES = {
+    "held": ("good", gettext_lazy("held")),
+    "free": ("waiting", gettext_lazy("free")),
+    "expired": ("bad", gettext_lazy("expired")),
+    "alive": ("good", gettext_lazy("alive")),
+    "silent": ("bad", gettext_lazy("silent")),
+    "left": ("over", gettext_lazy("left")),
+}
+"""The kind and the text of the badge of each state of a lease or a subscriber."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Column = Callable[[Any, Any], str]
@@ -162,6 +171,11 @@ def quiet(text: Text) -> SafeString:
 def badge(kind: str, text: Text) -> SafeString:
     """Return a state as a badge. ``kind`` (good, waiting, bad, over) names its colour in admin.css."""
     return format_html('<span class="mqueue-badge mqueue-{}">{}</span>', kind, text)
+
+
+def state_badge(state: str) -> SafeString:
+    """Return the badge of a lease's or a subscriber's state."""
+    return badge(*STATE_BADGES.get(state, ("over", state)))
 
 
 def listed(names: Sequence[str], most: int = NAMES_SHOWN) -> str:

@@ -15,7 +15,7 @@ from ... import conf
 from ...models import Offset, PartitionLease
 from ...store import removal
 from ...store.offsets import REMOVING
-from ..base.display import EMPTY, badge, column, key, moment_columns, printable
+from ..base.display import EMPTY, badge, column, key, moment_columns, printable, state_badge
 from ..base.tables import GroupTable
 from .model_admin import PartitionsPage, SubscribersPage
 from .releasing import ReleaseLeases
@@ -70,9 +70,8 @@ class PartitionLeaseAdmin(GroupTable):
     @admin.display(description=gettext_lazy("state"))
     def state(self, row: Any) -> str:
         if not row.holder:
-            return badge("waiting", _("free"))
-        is_expired = _is_expired(row, row.lease_renewed_at)
-        return badge("bad", _("expired")) if is_expired else badge("good", _("held"))
+            return state_badge("free")
+        return state_badge("expired" if _is_expired(row, row.lease_renewed_at) else "held")
 
 
 class SubscriberHeartbeatAdmin(GroupTable):
@@ -99,9 +98,9 @@ class SubscriberHeartbeatAdmin(GroupTable):
     def state(self, row: Any) -> str:
         """Return the badge of the state, by the rule that workers use to count live subscribers."""
         if row.deregistered_at is not None and not row.session_lock:
-            return badge("over", _("left"))
+            return state_badge("left")
         is_silent = row.deregistered_at is not None or _is_expired(row, row.heartbeat_at)
-        return badge("bad", _("silent")) if is_silent else badge("good", _("alive"))
+        return state_badge("silent" if is_silent else "alive")
 
 
 class RowsFilter(admin.SimpleListFilter):
