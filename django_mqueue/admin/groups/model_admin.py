@@ -16,7 +16,7 @@ from ...inspect import GroupFigures, PartitionLag
 from ...policy import names
 from ...stats import alarms, numbers
 from ...stats.groups import group_progress
-from ...stats.summaries import late_after
+from ...stats.summaries import group_row
 from ...store.connection import session
 from ..base import row_ids
 from ..base.display import Text, printable, problem_text, seconds_text
@@ -47,12 +47,10 @@ class SubscribersForm(GroupForm):
     )
 
 
-class PartitionsForm(GroupForm):
+class PartitionsForm(SubscribersForm):
     key = partition_field(required=False, label=gettext_lazy("Key"))
-    subscriber = name_field(
-        "subscriber", names.SUBSCRIBER_MAX, required=False, label=gettext_lazy("Subscriber")
-    )
     after = forms.CharField(required=False, strip=False, widget=forms.HiddenInput)
+    field_order = ("topic", "group", "key", "subscriber")
 
 
 class GroupFormPage(QueueView):
@@ -177,7 +175,7 @@ class GroupPage(QueueView):
             "topic": topic,
             "group": group,
             "figures": figures,
-            "alarms": alarms.of_group(figures, late_after(topic)),
+            "alarms": group_row(figures).alarms,
             "span": span,
             "spans": charts.SPANS.values(),
             "actions": actions.newest(self.request, topic, group),

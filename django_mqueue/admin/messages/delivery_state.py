@@ -76,8 +76,6 @@ class DeliveryStateAdmin(GroupTable):
 
     def narrow(self, queryset: QuerySet[DeliveryState], given: dict[str, str]) -> QuerySet[DeliveryState]:
         leading = {name: value for name, value in given.items() if name != FROM_OFFSET}
-        if not leading:
-            return super().narrow(queryset, given)
         if "consumer_group" not in given and given.keys() != {"topic"}:
             return super().narrow(queryset, given)
         if "consumer_group" not in given:

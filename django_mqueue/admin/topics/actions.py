@@ -169,9 +169,8 @@ def records(
 
 def _row(request: HttpRequest, offset: int, one: Action) -> Row:
     name = group_title(one.topic, one.group) if one.group else one.topic
-    url = allowed_url(request, "topic", topic=one.topic)
-    if one.group:
-        url = allowed_url(request, "group", topic=one.topic, group=one.group)
+    page = "group" if one.group else "topic"
+    url = allowed_url(request, page, topic=one.topic, group=one.group or None)
     return Row(one.at, one.by, name, url, text_of(one), offset=offset)
 
 
