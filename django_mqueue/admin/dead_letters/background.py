@@ -108,7 +108,7 @@ def do_step(delivery: Delivery, *, is_last_attempt: bool) -> None:
 
 def _end(delivery: Delivery, entry: LogEntry, work: Work, message: str, *, is_last_attempt: bool) -> str:
     """Return the text for the log of actions if the operation ends without this step, else ""."""
-    if not entry.user.has_perms([f"{APP}.{one}" for one in PERMISSIONS[work.operation]]):
+    if not all(entry.user.has_perm(f"{APP}.{one}") for one in PERMISSIONS[work.operation]):
         return _("Stopped, because the user no longer has the permission: %(message)s") % {"message": message}
     if not is_last_attempt:
         return ""
