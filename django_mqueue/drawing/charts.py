@@ -35,14 +35,14 @@ Translate = Callable[[str], str]
 class Line:
     """One line of a chart.
 
-    ``values``: one value for each step. An unknown value is None, and leaves a gap. ``look``: the end of the name of a
-    class in figures.css (``mqueue-line-…``). ``area``: fill the area between the line and the axis. ``bars``: draw a
-    vertical bar for each value above 0, instead of a line; for rare events.
+    ``values``: one value for each step. An unknown value is None, and leaves a gap. ``css_class``: the end of the name
+    of a class in figures.css (``mqueue-line-…``). ``area``: fill the area between the line and the axis. ``bars``: draw
+    a vertical bar for each value above 0, instead of a line; for rare events.
     """
 
     name: str
     values: Values
-    look: str
+    css_class: str
     area: bool = False
     bars: bool = False
 
@@ -68,7 +68,7 @@ def chart(
     points = max((len(line.values) for line in lines), default=0)
     known = any(value is not None for line in lines for value in line.values)
     legend = format_html_join(
-        "", "<li>{}{}</li>", ((_sample(line.look), printable(line.name)) for line in lines)
+        "", "<li>{}{}</li>", ((_sample(line.css_class), printable(line.name)) for line in lines)
     )
     return format_html(
         '<figure class="mqueue-chart"><figcaption>{}</figcaption><ul class="mqueue-legend">{}</ul>{}{}{}</figure>',
@@ -199,7 +199,7 @@ def _said(values: Values, place: int, unit: Unit, unknown: str) -> str:
     return unknown if value is None else unit.say(value)
 
 
-def sparkline(values: Values, label: str, look: str) -> SafeString:
+def sparkline(values: Values, label: str, css_class: str) -> SafeString:
     """Return a small line without axes. ``label``: the text that a screen reader reads."""
     label = printable(label)
     top = max(top_of([values]), 1)
@@ -211,15 +211,15 @@ def sparkline(values: Values, label: str, look: str) -> SafeString:
         max(len(values), 1),
         SPARK_HEIGHT,
         label,
-        _draw_line(Line("", values, look, area=True), SPARK_HEIGHT - 2, top, shift=1),
+        _draw_line(Line("", values, css_class, area=True), SPARK_HEIGHT - 2, top, shift=1),
     )
 
 
-def _sample(look: str) -> SafeString:
+def _sample(css_class: str) -> SafeString:
     return format_html(
         '<svg class="mqueue-sample" aria-hidden="true" width="24" height="8" viewBox="0 0 24 8">'
         '<path class="mqueue-line mqueue-line-{}" d="M0 4H24" fill="none"/></svg>',
-        look,
+        css_class,
     )
 
 
@@ -256,7 +256,7 @@ def _draw_line(line: Line, height: float, top: float, shift: float = 0) -> SafeS
         (dotted, dots),
     )
     return format_html_join(
-        "", "{}", ((format_html(shape, line.look, "".join(drawn)),) for shape, drawn in parts if drawn)
+        "", "{}", ((format_html(shape, line.css_class, "".join(drawn)),) for shape, drawn in parts if drawn)
     )
 
 

@@ -30,14 +30,18 @@ HELD_UNTIL = 253_370_764_800_000
 
 
 def outcome(
-    state: Mapping[str, Any], errors: Sequence[Mapping[str, Any]], *, has_letter: bool, was_redriven: bool
+    state: Mapping[str, Any],
+    errors: Sequence[Mapping[str, Any]],
+    *,
+    has_dead_letter: bool,
+    was_redriven: bool,
 ) -> str:
     """Return the outcome of a message that is acknowledged.
 
-    ``state``: columns of the group's delivery state. ``errors``: its failed attempts. ``has_letter``: its dead letter
-    exists. ``was_redriven``: the log holds a redriven copy of the message for the group.
+    ``state``: columns of the group's delivery state. ``errors``: its failed attempts. ``has_dead_letter``: its dead
+    letter exists. ``was_redriven``: the log holds a redriven copy of the message for the group.
     """
-    if has_letter:
+    if has_dead_letter:
         return DEAD_LETTERED
     if int(state["invisible_until"]) == PARKED_AT:
         return SET_ASIDE

@@ -40,7 +40,10 @@ def to_inspected(row: Row, body: bytes | None, *, topic: str, group: str | None,
         if row["acked"]:
             errors = _dicts(json.loads(row["errors"] or "[]"))
             group_view["outcome"] = outcomes.outcome(
-                row, errors, has_letter=row["dead_letter"] is not None, was_redriven=bool(row["was_redriven"])
+                row,
+                errors,
+                has_dead_letter=row["dead_letter"] is not None,
+                was_redriven=bool(row["was_redriven"]),
             )
     elif row["status"] == DEAD:
         group_view["dead_letter"] = row["dead_letter"]

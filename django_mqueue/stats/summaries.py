@@ -117,10 +117,6 @@ def with_rates(
     ]
 
 
-def late_after(topic: str) -> timedelta:
-    return timedelta(seconds=conf.get("LATE_AFTER", topic))
-
-
 def over_retention(figures: TopicFigures) -> timedelta:
     """Return how far a topic's oldest message is past its retention; negative if not yet due, 0 if it is kept."""
     if figures.oldest_published_at is None or is_kept(figures.topic):
@@ -138,7 +134,8 @@ def blockers_of(
 
 
 def group_row(figures: GroupFigures) -> GroupRow:
-    return GroupRow(figures, None, alarms.of_group(figures, late_after(figures.topic)))
+    late_after = timedelta(seconds=conf.get("LATE_AFTER", figures.topic))
+    return GroupRow(figures, None, alarms.of_group(figures, late_after))
 
 
 def recently(rates: Rates, series: Series) -> float:

@@ -37,13 +37,13 @@ from .compat import (
 )
 from .context import ask_to_stop
 from .job_ids import GROUP, JobId, topic_of
-from .options import ATTRIBUTE, BackendOptions, JobOptions, Recurring
+from .options import ATTRIBUTE, BackendOptions, JobOptions, RecurringOptions
 from .results import (
     BACKEND,
     LIMIT,
     UnknownTask,
     backend_of,
-    is_unfinished,
+    is_open,
     job_of,
     new_result,
     plain_task,
@@ -109,17 +109,17 @@ class MQueueBackend(BaseTaskBackend):
         task: Task[..., Any],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        unique: str,
+        suffix: str,
         spread: int | None = None,
     ) -> JobId:
-        """Return a new job id that ends in ``unique``. ``spread``: the number of partitions, by default ``SPREAD``."""
+        """Return a new job id that ends in ``suffix``. ``spread``: the number of partitions, by default ``SPREAD``."""
         limit = self.options_of(task.func).limit
         if limit is not None:
             return JobId(
-                task.queue_name, task.priority, 1, limit.part_of_id(limit.key_of(task, args, kwargs), unique)
+                task.queue_name, task.priority, 1, limit.part_of_id(limit.key_of(task, args, kwargs), suffix)
             )
         spread = spread or conf.get("SPREAD", topic_of(task.queue_name))
-        return JobId(task.queue_name, task.priority, spread, unique)
+        return JobId(task.queue_name, task.priority, spread, suffix)
 
     def new_message(
         self, id: JobId, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], **more: Any
@@ -139,7 +139,7 @@ class MQueueBackend(BaseTaskBackend):
             priority=task.priority,
         )
 
-    def recurring_task(self, options: Recurring) -> Task[..., Any]:
+    def recurring_task(self, options: RecurringOptions) -> Task[..., Any]:
         """Return the task of a recurring job, with its queue and priority. Raises ``UnknownTask``."""
         given = {"queue_name": options.queue, "priority": options.priority}
         values = {name: value for name, value in given.items() if value is not None}
@@ -240,7 +240,7 @@ class MQueueBackend(BaseTaskBackend):
             if not rows:
                 return None
             row = rows[0]
-            if all(map(is_unfinished, rows)) or (within_ms and now_ms(fresh) < row["created_at"] + within_ms):
+            if all(map(is_open, rows)) or (within_ms and now_ms(fresh) < row["created_at"] + within_ms):
                 return result_of(id, str(backend_of(row)), row)  # Another backend may have the same queue.
         return None
 
@@ -267,7 +267,7 @@ class MQueueBackend(BaseTaskBackend):
         id, row = job
         if row["topic"] != id.topic:
             return self.unschedule(id)
-        parked = bool(row["acked"]) and is_unfinished(row)
+        parked = bool(row["acked"]) and is_open(row)
         which: dict[str, Any] = {"id": str(id)} if parked else {"offset": row["offset"]}
         subscribe(id.topic, GROUP, "earliest", using=self.using)  # It may be that no worker has run yet.
         query = message_query(id.topic, {"group": GROUP, **which})
@@ -288,7 +288,7 @@ class MQueueBackend(BaseTaskBackend):
             id, row = job
             if ask_to_stop(self.using, job_rows.RunningJob(GROUP, id.topic, id.partition, row["offset"])):
                 return True
-            if not is_unfinished(row):
+            if not is_open(row):
                 return False
         return False
 

@@ -19,7 +19,7 @@ from .backend import Call, MQueueBackend
 from .compat import TaskResult, TaskResultStatus, normalize_json, task_enqueued
 from .context import Notes
 from .job_ids import topic_of
-from .results import backend_of, has_not_ended, job_of, new_result, result_of
+from .results import backend_of, job_is_open, job_of, new_result, result_of
 
 MEMBERS = "group"
 """The part of a job's payload with the ids of the jobs whose ends it waits for."""
@@ -100,7 +100,7 @@ def wait_for_others(message: Message, notes: Notes, now: datetime) -> None:
         return
     using, known = conf.database(None), int(notes.content().get("ended", 0))
     ended = known
-    while ended < len(group.ids) and not has_not_ended(using, group.ids[ended]):
+    while ended < len(group.ids) and not job_is_open(using, group.ids[ended]):
         ended += 1
     if ended < len(group.ids):
         if ended > known:

@@ -48,11 +48,11 @@ def _enqueue(path: str, job: str, event: str) -> None:
 
     Only database errors are raised. Others would roll back the ends of all jobs of this transaction.
     """
-    unique = hashlib.sha256(event.encode()).hexdigest()[:32]
+    digest = hashlib.sha256(event.encode()).hexdigest()[:32]
     try:
         task = plain_task(path)
         backend = backend_named(task.backend)
-        id = backend.new_id(task, [job], {}, unique)
+        id = backend.new_id(task, [job], {}, digest)
         message = backend.new_message(id, task, [job], {})
     except Exception as error:  # For example from the function for the key of a limit.
         logger.error("hook not enqueued: job %s: %s: hook %s: %s", job, type(error).__name__, path, error)

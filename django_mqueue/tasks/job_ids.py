@@ -29,21 +29,21 @@ class JobId:
     queue: str
     priority: int
     spread: int
-    unique: str
+    suffix: str
 
     @classmethod
     def parse(cls, text: str) -> JobId | None:
         """Return the parts of an id, or None if no job can have it."""
         try:
-            queue, priority, spread, unique = text.rsplit(".", 3)
-            found = cls(queue, int(priority), int(spread), unique)
+            queue, priority, spread, suffix = text.rsplit(".", 3)
+            found = cls(queue, int(priority), int(spread), suffix)
         except ValueError:
             return None
         in_range = PRIORITY_MIN <= found.priority <= PRIORITY_MAX and found.spread > 0 and len(text) <= ID_MAX
         return found if queue and in_range and str(found) == text else None
 
     def __str__(self) -> str:
-        return f"{self.queue}.{self.priority}.{self.spread}.{self.unique}"
+        return f"{self.queue}.{self.priority}.{self.spread}.{self.suffix}"
 
     @property
     def topic(self) -> str:
@@ -55,8 +55,8 @@ class JobId:
 
     @property
     def partition(self) -> str:
-        if self.unique.startswith(LIMITED):
-            return one_at_a_time(self.unique.removeprefix(LIMITED).partition(SLOT)[0])
+        if self.suffix.startswith(LIMITED):
+            return one_at_a_time(self.suffix.removeprefix(LIMITED).partition(SLOT)[0])
         # The jobs of one key are in one partition: their ids differ after the mark.
-        head, dot, unique = str(self).rpartition(".")
-        return spread_partition(head + dot + unique.partition(MARK)[0], self.spread, self.priority)
+        head, dot, suffix = str(self).rpartition(".")
+        return spread_partition(head + dot + suffix.partition(MARK)[0], self.spread, self.priority)

@@ -56,8 +56,8 @@ class Limit:
             raise TypeError(f"the key of a limit must be a string, not {type(key).__name__}")
         return key
 
-    def part_of_id(self, key: str, unique: str) -> str:
-        """Return the last part of an id. It names one of the key's partitions, which a hash of ``unique`` selects."""
+    def part_of_id(self, key: str, suffix: str) -> str:
+        """Return the last part of an id. It names one of the key's partitions, which a hash of ``suffix`` selects."""
         digest = sha256(key.encode()).hexdigest()[:32]
         pause = "" if self.every is None else f"/{to_ms('every', self.every)}"
-        return f"{LIMITED}{digest}-{crc32(unique.encode()) % self.running}{pause}{SLOT}{unique}"
+        return f"{LIMITED}{digest}-{crc32(suffix.encode()) % self.running}{pause}{SLOT}{suffix}"

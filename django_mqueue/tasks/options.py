@@ -143,7 +143,7 @@ def job_options(
 
 
 @dataclass(frozen=True)
-class Recurring:
+class RecurringOptions:
     """The settings of a recurring job. ``queue``, ``priority``: None means the task's own.
 
     ``overlap``: what a firing does while the previous one is unfinished. ``catch_up``: which firings run that were due
@@ -161,7 +161,7 @@ class Recurring:
     catch_up: str = "one"
 
     @classmethod
-    def read(cls, name: Any, given: Any) -> Recurring:
+    def read(cls, name: Any, given: Any) -> RecurringOptions:
         """Read an entry of ``recurring``. Raises ``TypeError`` or ``ValueError`` for an invalid one."""
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValueError(f"the name must be 1 to 60 letters, digits, '-' or '_', not {name!r}")
@@ -194,7 +194,7 @@ class BackendOptions:
     """The ``OPTIONS`` of a backend. ``job``: the options of jobs whose task does not set them."""
 
     job: JobOptions
-    recurring: Mapping[str, Recurring] = field(default_factory=dict)
+    recurring: Mapping[str, RecurringOptions] = field(default_factory=dict)
     low_priority_share: float = 0.0
     max_result_bytes: int = RESULT_BYTES
 
@@ -212,7 +212,7 @@ class BackendOptions:
         recurring = {}
         for name, entry in found.recurring.items():
             try:
-                recurring[name] = Recurring.read(name, entry)
+                recurring[name] = RecurringOptions.read(name, entry)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"recurring[{name!r}]: {error}") from error
         found = replace(found, recurring=recurring)

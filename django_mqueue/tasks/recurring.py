@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from django.db import DatabaseError, transaction
 
@@ -26,8 +26,8 @@ from ..store.scheduling import schedule
 from .backend import MQueueBackend
 from .compat import Task, TaskResult, TaskResultDoesNotExist, task_enqueued
 from .job_ids import GROUP, PAUSED, JobId
-from .options import Recurring
-from .results import has_not_ended, new_result
+from .options import RecurringOptions
+from .results import job_is_open, new_result
 
 logger = logging.getLogger("django_mqueue")
 
@@ -44,7 +44,7 @@ class RecurringJob:
     """A recurring job, and what an operator does with it. Each method runs in the caller's transaction."""
 
     backend: MQueueBackend
-    options: Recurring
+    options: RecurringOptions
 
     def __str__(self) -> str:
         return self.name
@@ -103,7 +103,7 @@ class RecurringJob:
     def enqueue_next(self) -> None:
         """Enqueue the next firing, unless it was enqueued, the job is paused, or a due firing will enqueue it."""
         now, options = self._now(), self.options
-        if self.is_paused or (options.overlap != "allow" and has_not_ended(self._using, self._last_due(now))):
+        if self.is_paused or (options.overlap != "allow" and job_is_open(self._using, self._last_due(now))):
             return
         previous = options.timetable.last_before(now)
         self._enqueue(options.timetable.next_after(now), str(self.firing(previous)))
@@ -134,9 +134,9 @@ class RecurringJob:
             return True
         is_first = message.attempt == 1  # A firing that has begun is retried whatever happened since.
         if self.is_paused:
-            return not is_first or self._is_copy(message) or self._skipped(message, "it is paused")
+            return not is_first or self._is_copy(message) or self._log_skip(message, "it is paused")
         options = self.options
-        is_running = is_first and options.overlap != "allow" and has_not_ended(self._using, previous)
+        is_running = is_first and options.overlap != "allow" and job_is_open(self._using, previous)
         skips = is_running and options.overlap == "skip"
         after = due if options.catch_up == "all" else max(due, now)
         if not is_first:
@@ -145,14 +145,14 @@ class RecurringJob:
         following = options.timetable.next_after(after)
         latest = str(self.firing(options.timetable.last_before(following)))
         # This firing may have waited past the due time of a later one. Then ``following`` waits for the later one.
-        last = latest if latest != message.id and has_not_ended(self._using, latest) else message.id
+        last = latest if latest != message.id and job_is_open(self._using, latest) else message.id
         self._enqueue(following, str(previous) if skips else last)
         is_late = options.catch_up == "none" and is_first and options.timetable.next_after(due) <= now
         # Not while the previous one runs: the next firing waits only for the end of this one.
         if is_late and not is_running and not self._is_copy(message):
-            return self._skipped(message, "it is late, and the next one is due")
+            return self._log_skip(message, "it is late, and the next one is due")
         if skips:
-            return self._skipped(message, f"{previous} has not ended")
+            return self._log_skip(message, f"{previous} has not ended")
         if is_running:
             raise Postpone(WAIT)
         return True
@@ -161,7 +161,8 @@ class RecurringJob:
         """Return whether an operator has sent the firing again. It then runs, whatever its due time was."""
         return job_rows.newest_copy(self._using, GROUP, message.topic, message.id) is not None
 
-    def _skipped(self, message: Message, reason: str) -> bool:
+    def _log_skip(self, message: Message, reason: str) -> Literal[False]:
+        """Log why a firing does not run. Return False."""
         logger.info("recurring job skipped: %s: %s", message.id, reason)
         return False
 

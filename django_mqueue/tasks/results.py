@@ -87,15 +87,15 @@ def progress_of(result: TaskResult[Any]) -> Progress | None:
     return None if job is None else progress_in(job[1]["result"])
 
 
-def is_unfinished(row: Row) -> bool:
+def is_open(row: Row) -> bool:
     """Return whether the job of this row has not ended."""
     return _status(row) in (TaskResultStatus.READY, TaskResultStatus.RUNNING)
 
 
-def has_not_ended(using: str, id: object) -> bool:
+def job_is_open(using: str, id: object) -> bool:
     """Return whether there is a job with this id that has not ended."""
     job = job_of(using, id)
-    return job is not None and is_unfinished(job[1])
+    return job is not None and is_open(job[1])
 
 
 def backend_of(row: Row) -> str | None:

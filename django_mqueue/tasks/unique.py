@@ -82,7 +82,7 @@ class Unique:
 
 def following(id: JobId) -> JobId:
     """Return the id of the next job of the same key."""
-    key, _, number = id.unique.partition(MARK)
+    key, _, number = id.suffix.partition(MARK)
     return JobId(id.queue, id.priority, id.spread, f"{key}{MARK}{int(number) + 1:010d}")
 
 
@@ -99,5 +99,5 @@ def newest(using: str, first: JobId) -> JobId | None:
 def is_replaced(using: str, text: str) -> bool:
     """Return whether a newer job of the same key replaces the job with this id, also before a retry."""
     id = JobId.parse(text)
-    found = newest(using, id) if id is not None and MARK in id.unique else None
+    found = newest(using, id) if id is not None and MARK in id.suffix else None
     return found is not None and str(found) > text

@@ -9,23 +9,12 @@ from typing import Any
 from django import VERSION, template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
-from django.utils.translation import gettext_lazy as _
 
 from ..admin.base import choices, display
 from ..admin.base.urls import allowed_url, link, navigation
 from ..policy import errors
 
 register = template.Library()
-
-STATES = {
-    "held": ("good", _("held")),
-    "free": ("waiting", _("free")),
-    "expired": ("bad", _("expired")),
-    "alive": ("good", _("alive")),
-    "silent": ("bad", _("silent")),
-    "left": ("over", _("left")),
-}
-"""The kind and the text of the badge of each state of a lease or a subscriber."""
 
 
 @register.simple_tag(takes_context=True)
@@ -95,13 +84,8 @@ def mqueue_short_error(line: str) -> SafeString:
     return format_html('<span title="{}">{}</span>', line, errors.short(line))
 
 
-@register.filter
-def mqueue_state(state: str) -> SafeString:
-    """Return the badge of a lease's or a subscriber's state."""
-    return display.badge(*STATES.get(state, ("over", state)))
-
-
 register.filter("mqueue_badge", display.badge)
+register.filter("mqueue_state", display.state_badge)
 register.filter("mqueue_block", display.block)
 register.filter("mqueue_key", display.key)
 register.filter("mqueue_name", display.name)

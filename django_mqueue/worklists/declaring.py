@@ -107,20 +107,20 @@ def worklist(
             automation.handle(instance, delivery)
 
         limits = automation.TIMER_LIMITS
-        of_source = Handler(
-            make, options.source, topic, f"worklist {name}: its source", IN_FLIGHT, None, False, limits.max_attempts,
-            limits.retry, options.visible_ms, options.start, atomic=True,
-        )  # fmt: skip
-        of_items = Handler(
-            react, topic, topic, f"worklist {name}: its items", IN_FLIGHT, None, False, HANDLER_ATTEMPTS,
-            limits.retry, options.visible_ms, "earliest", atomic=True, max_runtime=options.max_runtime,
-            filter=_is_own, limits_of=partial(automation.limits_of, instance),
-            after_failure=partial(automation.after_failure, instance),
-        )  # fmt: skip
         internal_topics.add(topic)
         conf.repeats[topic] = options.source
-        add_handler(of_source)
-        add_handler(of_items)
+        add_handler(Handler(
+            make, options.source, topic, f"worklist {name}: its source", batch_size=IN_FLIGHT, concurrency=None,
+            strict=False, max_attempts=limits.max_attempts, retry=limits.retry, visible_ms=options.visible_ms,
+            start=options.start, atomic=True,
+        ))  # fmt: skip
+        add_handler(Handler(
+            react, topic, topic, f"worklist {name}: its items", batch_size=IN_FLIGHT, concurrency=None,
+            strict=False, max_attempts=HANDLER_ATTEMPTS, retry=limits.retry, visible_ms=options.visible_ms,
+            start="earliest", atomic=True, max_runtime=options.max_runtime, filter=_is_own,
+            limits_of=partial(automation.limits_of, instance),
+            after_failure=partial(automation.after_failure, instance),
+        ))  # fmt: skip
         return cls
 
     return declare

@@ -67,15 +67,12 @@ def _has_item(worklist: Worklist, message: Delivery, using: str) -> bool:
     priority: it is in another partition.
     """
     items = WorkItem.objects.using(using).filter(worklist=worklist.name)
-    same = {
-        "message_id": message.id,
-        "message_key": message.key or "",
-        "created_at__gte": message.published_at,
-    }
     if items.filter(message_offset=message.offset).exists():
         return True
-    offsets = list(items.filter(**same).values_list("message_offset", flat=True))
-    if not offsets:
+    same = items.filter(
+        message_id=message.id, message_key=message.key or "", created_at__gte=message.published_at
+    )
+    if not (offsets := list(same.values_list("message_offset", flat=True))):
         return False
     log, partition = LogRow.objects.using(using), message.status.receipt.partition
     # The log may no longer have an item's message. Then it is this one only if this one is a copy of it.

@@ -151,7 +151,7 @@ class WorkItem(models.Model):
                     f"{to.get_username()} may not take items of {self.worklist}, or is not active"
                 )
             values["assignee"] = to
-            if self.state in states.BUILT_IN or self.state not in self.rules.options.states:
+            if self.state not in self.rules.options.states:
                 values["state"] = states.ASSIGNED  # Otherwise it keeps its declared state.
         elif isinstance(to, steps.related(self, "team")):
             values |= {"assignee": None, "team": to, "state": states.UNASSIGNED}

@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_mqueue import OutgoingMessage, pause, publish_many, subscribe
 from django_mqueue.admin.topics import status
-from django_mqueue.admin.topics.charts import known, lag_over_time, lag_values, throughput
+from django_mqueue.admin.topics.charts import lag_over_time, lag_values, throughput, with_gaps
 from django_mqueue.inspect import Figure, Lag, Rates, Series
 from django_mqueue.models import PartitionLease
 from django_mqueue.stats.summaries import recently
@@ -194,8 +194,8 @@ def test_what_the_log_does_not_keep_any_more_is_a_gap() -> None:
     published = Series((0, 3, 0, 2), Figure(5, "at_least"))
     since = start + timedelta(minutes=2)
     found = Rates("t", None, start, timedelta(minutes=1), published, None, published, since, None)
-    assert known(found, published.values, since) == [None, 3, 0, 2]
-    assert known(found, published.values, None) == [0, 3, 0, 2]
+    assert with_gaps(found, published.values, since) == [None, 3, 0, 2]
+    assert with_gaps(found, published.values, None) == [0, 3, 0, 2]
     html = throughput(found)
     assert "Numbers before 00:02 are minimums" in html
 
@@ -217,7 +217,7 @@ def test_what_a_reset_has_forgotten_is_a_gap() -> None:
     """The publishes before and after the reset are known. The acks before it are not."""
     found = made([4, 4, 4, 4], [0, 0, 3, 4], 2, 4)
     assert lag_values(1, found) == [None, 0, 1, 1]
-    assert known(found, found.finished.values if found.finished else (), found.finished_from) == [
+    assert with_gaps(found, found.finished.values if found.finished else (), found.finished_from) == [
         None, None, 3, 4,
     ]  # fmt: skip
     html = throughput(found)
@@ -231,6 +231,6 @@ def test_what_a_reset_has_forgotten_is_a_gap() -> None:
 
 def test_the_step_that_is_not_over_is_no_fall_of_throughput() -> None:
     found = made([6, 6, 1], [6, 6, 1], 0, 2.1)
-    assert known(found, found.published.values, None) == [6, 6, None]
+    assert with_gaps(found, found.published.values, None) == [6, 6, None]
     assert lag_values(5, found)[-1] == 5, "the lag of now is known"
     assert recently(found, found.published) == pytest.approx(13 / 2.1)

@@ -144,8 +144,8 @@ def test_what_a_link_has_counted_is_what_goes_back() -> None:
     asked = {"topic": TOPIC, "error": "CardDeclined", "exact": "1"}
     html = html_of(client, url_of("deadletter_list"), asked)
     response: Any = client.post(url_of("redrive_selected"), {**hidden(html), "all": "1"})
-    assert {**parse_qs(response.url.partition("?")[2]), "was": []} == {
-        "topic": [TOPIC], "error": ["CardDeclined"], "exact": ["1"], "was": [],
+    assert {**parse_qs(response.url.partition("?")[2]), "list_query": []} == {
+        "topic": [TOPIC], "error": ["CardDeclined"], "exact": ["1"], "list_query": [],
     }  # fmt: skip
     html = html_of(client, response.url)
     assert '<input type="hidden" name="exact" value="1"' in html

@@ -55,7 +55,11 @@ def steps(client: Client, page: str, asked: dict[str, Any]) -> Iterator[str]:
 def test_the_ticked_go_back(client: Client) -> None:
     """Only the selected dead letters are redriven, each to its group, with its id and as a first attempt."""
     letters = give_up(*outgoing(5))
-    asked = {"topic": TOPIC, "offsets": [letters[1].pk, letters[3].pk], "was": f"topic={TOPIC}&key=k%26"}
+    asked = {
+        "topic": TOPIC,
+        "offsets": [letters[1].pk, letters[3].pk],
+        "list_query": f"topic={TOPIC}&key=k%26",
+    }
     shown = planned(client, "redrive_selected", asked)
     assert "Redrive 2 dead letters? Topic orders (selected: order-1, order-3)." in shown
     assert left() == [f"order-{n}" for n in range(5)]
@@ -70,8 +74,8 @@ def test_the_ticked_go_back(client: Client) -> None:
 
 def test_a_long_filter_is_no_obstacle(client: Client) -> None:
     letters = give_up(*outgoing(1))
-    was = urlencode({"topic": TOPIC, "path": "$.name", "value": "\u6f22" * 500})
-    asked = {"topic": TOPIC, "offsets": [letters[0].pk], "was": was}
+    list_query = urlencode({"topic": TOPIC, "path": "$.name", "value": "\u6f22" * 500})
+    asked = {"topic": TOPIC, "offsets": [letters[0].pk], "list_query": list_query}
     assert "Redrive 1 dead letter?" in planned(client, "redrive_selected", asked)
 
 
@@ -388,7 +392,7 @@ def test_hostile_names(client: Client) -> None:
     topic, group = '<script>o"r/d%e?r&s', "<b>bold</b>"
     give_up(OutgoingMessage(1, id="<i>"), topic=topic, group=group)
     subscribe(topic, group)
-    asked = {"topic": topic, "group": group, "was": 'topic=<script>&x="'}
+    asked = {"topic": topic, "group": group, "list_query": 'topic=<script>&x="'}
     html = client.post(url_of("redrive_matching"), asked).content.decode()
     html += client.get(url_of("purge_matching"), asked).content.decode()
     response = confirm(client, "redrive_matching", asked)

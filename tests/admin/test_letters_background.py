@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import Permission, PermissionsMixin, User
 from django.db import transaction
 from django.test import Client, override_settings
 from django.utils import timezone
@@ -279,6 +279,15 @@ def test_the_user_loses_the_permission(client: Client) -> None:
         "Stopped, because the user no longer has the permission: 4 dead letters were redriven so far; 4 were examined:"
         " topic orders."
     )
+
+
+def test_a_user_model_without_has_perms(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a custom user model, Django's admin needs only ``has_perm``."""
+    monkeypatch.delattr(PermissionsMixin, "has_perms")
+    give_up(*outgoing(11))
+    begun(client)
+    drain(OPERATIONS_TOPIC)
+    assert left() == []
 
 
 def test_the_user_is_deleted(client: Client, caplog: pytest.LogCaptureFixture) -> None:

@@ -37,7 +37,7 @@ def shown(client: Client, letter: Message) -> tuple[dict[str, Any], str]:
         for part in html.split("<textarea")[1:]
     )
     how = html.split(" selected>")[0].rpartition('value="')[2].rstrip('"')
-    return {**hidden(html), "how": how, "payload": payload, "headers": headers}, html
+    return {**hidden(html), "payload_format": how, "payload": payload, "headers": headers}, html
 
 
 def sent(client: Client, asked: dict[str, Any]) -> Any:
@@ -54,7 +54,7 @@ def test_a_payload_is_changed_and_sent_back(client: Client) -> None:
         OutgoingMessage({"n": 1, "to": "Zoë"}, id="order-1", key="k", kind="placed", headers={"h": 1})
     )
     form, _ = shown(client, letter)
-    assert form["how"] == "json"
+    assert form["payload_format"] == "json"
     assert form["payload"] == '{\n  "n": 1,\n  "to": "Zoë"\n}'
     form["payload"] = form["payload"].replace("1", "2").replace("\n", "\r\n")
     plan = client.post(url_of("edit_deadletter"), form).content.decode()
@@ -148,7 +148,7 @@ def test_what_is_no_payload(client: Client) -> None:
     form, _ = shown(client, letter)
     for how, payload, problem in BAD:
         response = client.post(
-            url_of("edit_deadletter"), {**form, "how": how, "payload": payload, "confirmed": "yes"}
+            url_of("edit_deadletter"), {**form, "payload_format": how, "payload": payload, "confirmed": "yes"}
         )
         html = unescape(response.content.decode())
         assert response.status_code == 400, (how, payload[:20])
@@ -173,11 +173,11 @@ def test_bytes(client: Client) -> None:
     """Bytes are edited as hexadecimal digits or base64, and can become JSON."""
     first, second, third = give_up(*(OutgoingMessage(bytes(range(40)), id=f"b-{n}") for n in range(3)))
     form, _ = shown(client, first)
-    assert form["how"] == "hex"
+    assert form["payload_format"] == "hex"
     assert form["payload"].splitlines()[1] == "20 21 22 23 24 25 26 27"
     sent(client, {**form, "payload": "ff 00\n"})
-    sent(client, {**shown(client, second)[0], "how": "base64", "payload": "/w=="})
-    form = {**shown(client, third)[0], "how": "json", "payload": "[1]"}
+    sent(client, {**shown(client, second)[0], "payload_format": "base64", "payload": "/w=="})
+    form = {**shown(client, third)[0], "payload_format": "json", "payload": "[1]"}
     assert (
         "The payload changes from bytes to JSON."
         in client.post(url_of("edit_deadletter"), form).content.decode()
@@ -198,8 +198,8 @@ def test_what_could_not_be_read_is_mended(client: Client) -> None:
     assert "they are replaced with new ones" in client.post(url_of("edit_deadletter"), form).content.decode()
     sent(client, form)
     form, _ = shown(client, other)
-    assert form["how"] == "hex"
-    sent(client, {**form, "how": "json", "payload": "2"})
+    assert form["payload_format"] == "hex"
+    sent(client, {**form, "payload_format": "json", "payload": "2"})
     assert [(id, payload) for id, payload, _ in given("billing", 2)] == [
         ("order-1", {"n": 1}),
         ("order-2", 2),

@@ -79,7 +79,7 @@ def test_every_page_and_button_stays_there(admin_client: Client) -> None:
         assert found
         assert {url.split("/")[1] for url in found} == {"own"}, page
     form = admin_client.get(url_of("edit_deadletter"), {"offset": first}).content.decode()
-    edited = {**hidden(form), "how": "json", "payload": "7", "headers": "{}"}
+    edited = {**hidden(form), "payload_format": "json", "payload": "7", "headers": "{}"}
     assert press(admin_client, "edit_deadletter", edited).startswith("/own/")
     assert press(admin_client, "redrive_selected", {"topic": TOPIC, "offsets": [second]}).startswith("/own/")
     assert letters.count() == 2

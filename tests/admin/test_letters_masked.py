@@ -75,7 +75,13 @@ def test_who_may_not_see_all_sees_nothing_of_it() -> None:
     assert (
         client.post(
             url_of("edit_deadletter"),
-            {"offset": letter.pk, "seen": "x", "how": "json", "payload": "1", "headers": "{}"},
+            {
+                "offset": letter.pk,
+                "fingerprint": "x",
+                "payload_format": "json",
+                "payload": "1",
+                "headers": "{}",
+            },
         ).status_code
         == 403
     )

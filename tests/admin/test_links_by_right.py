@@ -26,7 +26,7 @@ OPERATIONS = [
     (
         "publish_message",
         "publish_message",
-        {"topic": TOPIC, "payload_is": "json", "payload": "1", "id": "new"},
+        {"topic": TOPIC, "payload_format": "json", "payload": "1", "id": "new"},
     ),
 ]
 

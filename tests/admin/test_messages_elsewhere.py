@@ -68,7 +68,11 @@ def test_all_of_them(admin_client: Client) -> None:
     assert f"{LIST}publish/?copy_of={offset}" in page
     assert "&quot;order&quot;: 1" in html_of(admin_client, f"{LIST}publish/", {"copy_of": offset})
     operations: list[tuple[str, dict[str, Any], str]] = [
-        ("publish", {"topic": "orders", "payload_is": "json", "payload": "4", "id": "order-4"}, "order-4"),
+        (
+            "publish",
+            {"topic": "orders", "payload_format": "json", "payload": "4", "id": "order-4"},
+            "order-4",
+        ),
         ("hurry", {"topic": "orders", "group": "billing", "offset": offset}, f"orders@{offset}"),
     ]
     for name, data, begun in operations:

@@ -63,7 +63,7 @@ def test_times_without_use_tz(client: Client) -> None:
     )
     assert told(shown)[0].startswith("Group billing on topic orders now starts after offset")
     assert "2020-07-01 12:00:00 CEST" in told(shown)[0]
-    form = {**of, "payload_is": "json", "payload": "1", "id": "later", "at": "2100-01-01T00:00:00"}
+    form = {**of, "payload_format": "json", "payload": "1", "id": "later", "at": "2100-01-01T00:00:00"}
     shown = confirm(client, "publish_message", form)
     assert told(shown)[0].startswith("Message later was published")
     for moment in ("2026-03-29T02:30:00", "2026-10-25T02:30:00"):

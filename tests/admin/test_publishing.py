@@ -34,7 +34,9 @@ def filled(client: Client, **query: str) -> dict[str, str]:
 
 def errors(client: Client, **asked: Any) -> dict[str, str]:
     """Return the errors of the form's fields."""
-    response = client.post(url_of(URL), {"payload_is": "json", "payload": "1", "topic": "orders", **asked})
+    response = client.post(
+        url_of(URL), {"payload_format": "json", "payload": "1", "topic": "orders", **asked}
+    )
     assert response.status_code == 400
     return {name: " ".join(problems) for name, problems in response.context["form"].errors.items()}
 
@@ -44,7 +46,7 @@ def test_what_is_shown_is_what_is_stored(client: Client) -> None:
     subscribe("orders", "stock")
     pause("orders", "stock")
     asked = {
-        "topic": "orders", "key": "ada", "id": "order-7", "kind": "order.placed", "payload_is": "json",
+        "topic": "orders", "key": "ada", "id": "order-7", "kind": "order.placed", "payload_format": "json",
         "payload": '{\r\n "order": 7, "name": "Zoë 😀", "n": 12345678901234567890}', "headers": '{"trace": ["<b>"]}',
     }  # fmt: skip
     html = client.post(url_of(URL), asked).content.decode()
@@ -73,19 +75,29 @@ def test_what_is_shown_is_what_is_stored(client: Client) -> None:
     ],
 )
 def test_bytes(client: Client, how: str, body: str, stored: bytes) -> None:
-    confirm(client, URL, {"topic": "scans", "payload_is": how, "payload": body})
+    confirm(client, URL, {"topic": "scans", "payload_format": how, "payload": body})
     assert [one.payload for one in messages("scans")] == [stored]
 
 
 def test_for_one_group_or_later(client: Client) -> None:
     subscribe("orders", "billing")
     confirm(
-        client, URL, {"topic": "orders", "payload_is": "json", "payload": "1", "group": "billing", "id": "a"}
+        client,
+        URL,
+        {"topic": "orders", "payload_format": "json", "payload": "1", "group": "billing", "id": "a"},
     )
     assert [one.target for one in messages("orders")] == ["billing"]
-    confirm(client, URL, {"topic": "orders", "payload_is": "json", "payload": "2", "delay": "60", "id": "b"})
+    confirm(
+        client, URL, {"topic": "orders", "payload_format": "json", "payload": "2", "delay": "60", "id": "b"}
+    )
     with override_settings(TIME_ZONE="Asia/Tokyo"):
-        at = {"topic": "orders", "payload_is": "json", "payload": "3", "at": "2050-01-01T09:00:00", "id": "c"}
+        at = {
+            "topic": "orders",
+            "payload_format": "json",
+            "payload": "3",
+            "at": "2050-01-01T09:00:00",
+            "id": "c",
+        }
         assert "no earlier than 2050-01-01 09:00:00 JST" in client.post(url_of(URL), at).content.decode()
         confirm(client, URL, at)
     first, second = scheduled("orders")
@@ -97,13 +109,13 @@ def test_for_one_group_or_later(client: Client) -> None:
 )
 def test_a_delay_is_shown_in_full(client: Client, delay: str, words: str) -> None:
     html = client.post(
-        url_of(URL), {"topic": "orders", "payload_is": "json", "payload": "1", "delay": delay}
+        url_of(URL), {"topic": "orders", "payload_format": "json", "payload": "1", "delay": delay}
     ).content.decode()
     assert f"It is delivered no earlier than {words} after it was published." in html
 
 
 def test_a_priority_that_a_copy_keeps(client: Client) -> None:
-    asked = {"topic": "orders", "payload_is": "json", "payload": "1", "priority": "50", "id": "a"}
+    asked = {"topic": "orders", "payload_format": "json", "payload": "1", "priority": "50", "id": "a"}
     confirm(client, URL, asked)
     (stored,) = messages("orders")
     assert stored.priority == 50
@@ -141,10 +153,10 @@ def test_each_error_is_at_its_field(client: Client) -> None:
         ({"payload": "[" * 300 + "]" * 300}, "payload", "at most 200 levels"),
         ({"payload": '"\\ud800"'}, "payload", "payload cannot be encoded as JSON"),
         ({"payload": '"' + "x" * 1_048_576 + '"'}, "payload", "over MAX_PAYLOAD_BYTES"),
-        ({"payload": "a", "payload_is": "base64"}, "payload", "This is not base64"),
-        ({"payload": "é", "payload_is": "base64"}, "payload", "This is not base64"),
-        ({"payload": "0", "payload_is": "hex"}, "payload", "This is not hexadecimal"),
-        ({"payload_is": "xml"}, "payload_is", "not one of the available choices"),
+        ({"payload": "a", "payload_format": "base64"}, "payload", "This is not base64"),
+        ({"payload": "é", "payload_format": "base64"}, "payload", "This is not base64"),
+        ({"payload": "0", "payload_format": "hex"}, "payload", "This is not hexadecimal"),
+        ({"payload_format": "xml"}, "payload_format", "not one of the available choices"),
         ({"delay": "-1"}, "delay", "delay must be at least"),
         ({"delay": "nan"}, "delay", "Enter a number"),
         ({"delay": "1", "at": "2050-01-01T00:00"}, "delay", "delay and at exclude each other"),
@@ -159,7 +171,7 @@ def test_each_error_is_at_its_field(client: Client) -> None:
 
 def test_a_form_publishes_once_however_often_it_is_sent(client: Client) -> None:
     """A double click stores one message. The same form stores nothing after the message was deleted."""
-    form = {**filled(client, topic="orders"), "payload_is": "json", "payload": "1"}
+    form = {**filled(client, topic="orders"), "payload_format": "json", "payload": "1"}
     assert re.fullmatch(r"[0-9a-f-]{36}", form["id"])
     asked = hidden(client.post(url_of(URL), form).content.decode())
     first, second = client.post(url_of(URL), asked), client.post(url_of(URL), asked, follow=True)
@@ -175,7 +187,7 @@ def test_a_form_publishes_once_however_often_it_is_sent(client: Client) -> None:
 
 def test_an_id_that_somebody_else_has_published(client: Client) -> None:
     offset = publish("orders", "theirs", key="k", id="order-7").offset
-    asked = {"topic": "orders", "key": "k", "id": "order-7", "payload_is": "json", "payload": '"mine"'}
+    asked = {"topic": "orders", "key": "k", "id": "order-7", "payload_format": "json", "payload": '"mine"'}
     response = confirm(client, URL, asked)
     assert told(response)[0].startswith("A message with this id was already published")
     assert response.redirect_chain[0][0] == url_of("message_change", offset)
@@ -188,7 +200,7 @@ def test_two_at_once_store_one(client: Client) -> None:
         "topic": "orders",
         "key": "",
         "id": "order-7",
-        "payload_is": "json",
+        "payload_format": "json",
         "payload": "1",
         "confirmed": "yes",
     }
@@ -204,7 +216,7 @@ def test_a_copy_begins_with_what_the_message_holds(client: Client) -> None:
     form = filled(client, copy_of=str(offset))
     assert (form["topic"], form["key"], form["kind"]) == ("orders", "k", "order")
     assert form["id"] != "a"
-    confirm(client, URL, {**form, "payload_is": "json"})
+    confirm(client, URL, {**form, "payload_format": "json"})
     first, second = messages("orders")
     assert (second.payload, second.headers, second.key, second.kind) == (
         first.payload,
@@ -248,7 +260,7 @@ def test_a_copy_of_what_is_masked_is_masked(client: Client) -> None:
 
 def test_it_needs_its_right() -> None:
     client = staff("view_message", "add_message", "change_message", "hurry_message")
-    asked = {"topic": "orders", "payload_is": "json", "payload": "1", "confirmed": "yes"}
+    asked = {"topic": "orders", "payload_format": "json", "payload": "1", "confirmed": "yes"}
     assert client.get(url_of(URL)).status_code == 403
     assert client.post(url_of(URL), asked).status_code == 403
     assert not Message.objects.exists()
@@ -260,7 +272,7 @@ def test_it_needs_its_right() -> None:
 def test_nobody_gets_it() -> None:
     client = staff("publish_message")
     html = client.post(
-        url_of(URL), {"topic": "ordres", "payload_is": "json", "payload": "1"}
+        url_of(URL), {"topic": "ordres", "payload_format": "json", "payload": "1"}
     ).content.decode()
     assert "No group is registered for the topic. No group receives the message" in html
     assert "delivered" not in html.partition("No group receives the message")[2].partition("<form")[0]
@@ -272,14 +284,14 @@ def test_a_paused_group_among_many(monkeypatch: pytest.MonkeyPatch) -> None:
     subscribe("orders", "billing")
     subscribe("orders", "stock")
     pause("orders", "stock")
-    asked = {"topic": "orders", "payload_is": "json", "payload": "1", "group": "stock"}
+    asked = {"topic": "orders", "payload_format": "json", "payload": "1", "group": "stock"}
     html = staff("publish_message").post(url_of(URL), asked).content.decode()
     assert "It is not delivered while the group is paused." in html
 
 
 def test_it_says_when_it_is_delivered_to_whom() -> None:
     client = staff("publish_message")
-    asked = {"topic": "orders", "payload_is": "json", "payload": "1"}
+    asked = {"topic": "orders", "payload_format": "json", "payload": "1"}
     subscribe("orders", "billing")
     assert "It can be delivered at once." in client.post(url_of(URL), asked).content.decode()
     pause("orders", "billing")

@@ -78,7 +78,7 @@ def test_an_edited_redrive_is_recorded() -> None:
     shown = operator.get(url_of("edit_deadletter"), {"offset": dead_letter.offset}).content.decode()
     given = {
         **hidden(shown),
-        "how": "json",
+        "payload_format": "json",
         "payload": "7",
         "headers": "{}",
         "confirmed": "yes",

@@ -228,7 +228,7 @@ def test_results_of_operations(client: Client, offsets: dict[str, int]) -> None:
         found[language] |= texts(plan) | texts(result)
 
     for language, offset, key in (("en", offsets["scheduled"], "done"), ("de", offsets["later"], "waiting")):
-        published = {"payload_is": "json", "payload": "1", "id": f"zz-{language}"}
+        published = {"payload_format": "json", "payload": "1", "id": f"zz-{language}"}
         operate(language, "publish_message", {"topic": TOPIC, **published})
         operate(language, "reschedule_message", {"offset": offset, "at": "2100-01-01T00:00:00"})
         operate(language, "hurry_message", {"topic": TOPIC, "offset": offset})

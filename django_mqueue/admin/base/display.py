@@ -1,7 +1,7 @@
 """HTML and text for values: moments, durations, keys, long texts, numbers for sentences.
 
 Returned HTML is escaped. ``printable``, ``problem_text``, ``keyless``, ``cut``, ``first_line``, ``local_time``,
-``duration``, ``age``, ``number``, ``listed`` and ``time_of`` return plain text.
+``duration``, ``age``, ``number``, ``listed`` and ``seconds_text`` return plain text.
 """
 
 from __future__ import annotations
@@ -36,6 +36,15 @@ else:
 
 EMPTY = "-"
 CELL_CHARACTERS = 100
+STATE_BADGES = {
+    "held": ("good", gettext_lazy("held")),
+    "free": ("waiting", gettext_lazy("free")),
+    "expired": ("bad", gettext_lazy("expired")),
+    "alive": ("good", gettext_lazy("alive")),
+    "silent": ("bad", gettext_lazy("silent")),
+    "left": ("over", gettext_lazy("left")),
+}
+"""The kind and the text of the badge of each state of a lease or a subscriber."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Column = Callable[[Any, Any], str]
@@ -160,7 +169,12 @@ def badge(kind: str, text: Text) -> SafeString:
     return format_html('<span class="mqueue-badge mqueue-{}">{}</span>', kind, text)
 
 
-def time_of(seconds: float) -> str:
+def state_badge(state: str) -> SafeString:
+    """Return the badge of a lease's or a subscriber's state."""
+    return badge(*STATE_BADGES.get(state, ("over", state)))
+
+
+def seconds_text(seconds: float) -> str:
     """Return a setting in seconds for a sentence: ``1 second``, ``0.5 seconds``, ``2 minutes``."""
     if seconds >= 120 and seconds % 60 == 0:
         minutes = int(seconds // 60)

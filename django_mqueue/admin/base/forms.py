@@ -17,7 +17,7 @@ from ...policy import names
 from ...policy.message_query import OFFSET_MAX as OFFSET_MAX
 
 
-def parse_offset(text: str) -> int | None:
+def parse_number(text: str) -> int | None:
     """Return the offset or primary key that a URL holds, or None if the text is no such number."""
     found = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
     return found if found is not None and found <= OFFSET_MAX else None

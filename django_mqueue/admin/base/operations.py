@@ -24,7 +24,7 @@ from ...exceptions import MQueueError
 from ...models import ConsumerGroup, Topic
 from ...service.actions import ADMIN, BY_MAX, WHY_MAX, through
 from . import row_ids
-from .display import Text, printable, problem_text, time_of
+from .display import Text, printable, problem_text, seconds_text
 from .views import QueueView
 
 Data = Mapping[str, Any]
@@ -58,7 +58,7 @@ def group_title(topic: str, group: str) -> str:
 def notice_time(topic: str) -> str:
     """Return the sentence about the time until workers notice the change of an operation."""
     return _("Subscribers notice it within %(time)s.") % {
-        "time": time_of(conf.get("DISCOVERY_INTERVAL", topic))
+        "time": seconds_text(conf.get("DISCOVERY_INTERVAL", topic))
     }
 
 

@@ -28,7 +28,7 @@ from ...store.connection.dialect import NOW_MS
 from ...store.queries import search
 from . import choices
 from .display import EMPTY, Text, column, key_column
-from .forms import parse_offset
+from .forms import parse_number
 from .row_ids import encode
 from .urls import APP, may_open, page_url
 from .views import QueueView, forbidden, not_found
@@ -140,18 +140,27 @@ class BoundedChangeList(PagedChangeList):
         return reverse(name, args=(quote(encode(result.pk)),), current_app=self.model_admin.admin_site.name)
 
 
-class ReadOnlyAdmin(ModelAdmin):
-    """A ModelAdmin that shows rows to users who may view them, and changes none, whatever permissions the user has.
+class NoChanges:
+    """For a ModelAdmin or an inline: it changes no rows, whatever permissions the user has."""
 
-    ``order``: the columns that sort the list. Subclasses choose columns that an index serves. The list has no other
-    sorting and no text search, because no index serves them.
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    has_change_permission = has_delete_permission = has_add_permission
+
+
+class ReadOnlyAdmin(NoChanges, ModelAdmin):
+    """A ModelAdmin that shows rows to users who may view them.
+
+    ``ordering``: columns that an index serves. The list has no other sorting and no text search, because no index
+    serves them.
     """
 
     lookups: ClassVar[Mapping[str, Text]] = {}
     """The fields that filter the list, in the order of an index, with their labels. Each needs the field before it."""
     without_previous: ClassVar[frozenset[str]] = frozenset()
     """The fields that do not need the field before them."""
-    order: tuple[str, ...] = ()
+    ordering: ClassVar[tuple[str, ...]] = ()
     views: tuple[type[QueueView], ...] = ()
     """Further pages and operations of this model."""
     list_view: type[QueueView] | None = None
@@ -168,15 +177,6 @@ class ReadOnlyAdmin(ModelAdmin):
     class Media:
         css = {"all": ["django_mqueue/admin.css"]}
         js = [Script("django_mqueue/pages.js", defer=True)]
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
         """Allow only ``lookups`` and the page's filters. Other lookups would read the whole table."""
@@ -211,9 +211,6 @@ class ReadOnlyAdmin(ModelAdmin):
         if found is None and self.has_view_permission(request):
             raise Http404(_("There is no such row. It may have been deleted."))
         return found
-
-    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
-        return self.order
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         request.current_app = self.admin_site.name
@@ -280,7 +277,7 @@ class ReadOnlyAdmin(ModelAdmin):
             if typed[name] and before and before not in given and name not in self.without_previous:
                 names = {"field": label, "other": self.lookups[before]}
                 problems.append(_("%(field)s was left out: it also needs %(other)s.") % names)
-            elif typed[name] and name == FROM_OFFSET and parse_offset(typed[name]) is None:
+            elif typed[name] and name == FROM_OFFSET and parse_number(typed[name]) is None:
                 problems.append(_("%(field)s was left out: it must be a number.") % {"field": label})
             elif typed[name]:
                 given[name] = typed[name]
@@ -292,7 +289,7 @@ class ReadOnlyAdmin(ModelAdmin):
 
         The ordering leaves out the columns that the filter fixes: with them, MariaDB would sort the rows.
         """
-        order = [column for column in self.order if column not in given]
+        order = [column for column in self.ordering if column not in given]
         return queryset.filter(**given).order_by(*order or ["pk"])
 
     def get_paginator(
@@ -309,7 +306,7 @@ class ReadOnlyAdmin(ModelAdmin):
 class GroupTable(ReadOnlyAdmin):
     """A table whose key begins with group, topic and partition."""
 
-    order: tuple[str, ...] = ("consumer_group", "topic", "partition_key")
+    ordering: ClassVar[tuple[str, ...]] = ("consumer_group", "topic", "partition_key")
     lookups = {
         "consumer_group": gettext_lazy("Group"),
         "topic": gettext_lazy("Topic"),

@@ -5,6 +5,7 @@ Names of topics and groups are in the query, because they may hold any character
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from django.http import HttpRequest
@@ -81,6 +82,8 @@ NAVIGATION = {
 }
 """The pages of the navigation bar. It has every table of the admin's side bar, under the same name."""
 
+Tools = list[tuple[Text, str]]
+
 
 def may(request: HttpRequest, *permissions: str) -> bool:
     """Return whether the user has all of these permissions: ``may(request, "view_topic")``.
@@ -107,6 +110,11 @@ def page_url(request: HttpRequest, page: str, *args: object, **query: object) ->
 def allowed_url(request: HttpRequest, page: str, *args: object, **query: object) -> str | None:
     """Return ``page_url``, or None if the user may not open the page."""
     return page_url(request, page, *args, **query) if may_open(request, page) else None
+
+
+def tools(request: HttpRequest, pages: Mapping[str, Text], **query: object) -> Tools:
+    """Return (title, URL) of the buttons that the user may use. ``pages``: the titles by page."""
+    return [(text, url) for page, text in pages.items() if (url := allowed_url(request, page, **query))]
 
 
 def overview_url(request: HttpRequest) -> str:

@@ -31,7 +31,7 @@ from ...service.actions import ADMIN, BY_MAX, Author
 from ...service.redrive import AT_ONCE
 from ...store.queries.group_rows import now_ms
 from ..base.display import Text, printable
-from ..base.forms import parse_offset
+from ..base.forms import parse_number
 from ..base.operations import Data, with_reason
 from ..base.urls import APP, PERMISSIONS, may_open, page_url
 from ..base.views import QueueView
@@ -108,7 +108,7 @@ def do_step(delivery: Delivery, *, is_last_attempt: bool) -> None:
 
 def _end(delivery: Delivery, entry: LogEntry, work: Work, message: str, *, is_last_attempt: bool) -> str:
     """Return the text for the log of actions if the operation ends without this step, else ""."""
-    if not entry.user.has_perms([f"{APP}.{one}" for one in PERMISSIONS[work.operation]]):
+    if not all(entry.user.has_perm(f"{APP}.{one}") for one in PERMISSIONS[work.operation]):
         return _("Stopped, because the user no longer has the permission: %(message)s") % {"message": message}
     if not is_last_attempt:
         return ""
@@ -182,7 +182,7 @@ class RunPage(QueueView):
             "count": count,
             "total": total,
             "may_stop": not work.is_last and may_open(self.request, work.operation),
-            "back": list_url(self.request, data, data.get("was", "")),
+            "back": list_url(self.request, data, data.get("list_query", "")),
         }
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -207,7 +207,7 @@ class RunPage(QueueView):
 
         An entry without steps is only for its user, and for users who may see the log of actions.
         """
-        number = parse_offset(self.request.GET.get("entry", ""))
+        number = parse_number(self.request.GET.get("entry", ""))
         entry = LogEntry.objects.filter(pk=number).select_related("content_type").first() if number else None
         found = handing_over.newest(conf.database(), str(number)) if entry else None
         is_own = (

@@ -18,7 +18,7 @@ from ...policy import encoding
 from ...policy.requests import visible as visible_headers
 from ...service.actions import Author, BulkRecord
 from ...service.redrive import DeadLetterRow
-from ..base.forms import parse_offset
+from ..base.forms import parse_number
 from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
 from ..base.urls import allowed_url, page_url
 from ..messages import payload_text, payloads
@@ -50,11 +50,11 @@ CHANGED = {
 
 
 class EditForm(forms.Form):
-    """The new payload and headers. ``seen``: the fingerprint of the dead letter that the form has shown."""
+    """The new payload and headers. ``fingerprint``: of the dead letter that the form has shown."""
 
     offset = forms.IntegerField(min_value=0, max_value=dead_letters.OFFSET_MAX, widget=forms.HiddenInput)
-    seen = forms.CharField(max_length=64, widget=forms.HiddenInput)
-    how = forms.ChoiceField(choices=FORMS, label=gettext_lazy("Payload format"))
+    fingerprint = forms.CharField(max_length=64, widget=forms.HiddenInput)
+    payload_format = forms.ChoiceField(choices=FORMS, label=gettext_lazy("Payload format"))
     payload = forms.CharField(
         label=gettext_lazy("Payload"),
         strip=False,
@@ -75,10 +75,10 @@ class EditForm(forms.Form):
         return headers
 
     def clean(self) -> dict[str, Any]:
-        how, text = self.cleaned_data.get("how"), self.cleaned_data.get("payload")
-        if how is not None and text is not None:
+        payload_format, text = self.cleaned_data.get("payload_format"), self.cleaned_data.get("payload")
+        if payload_format is not None and text is not None:
             try:
-                self.cleaned_data["content"] = payload_text.parse(how, text)
+                self.cleaned_data["content"] = payload_text.parse(payload_format, text)
             except ValidationError as problem:
                 self.add_error("payload", problem)
         return self.cleaned_data
@@ -96,7 +96,7 @@ class EditDeadLetter(Operation):
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         try:
-            dead_letter = self._read(parse_offset(request.GET.get("offset", "")))
+            dead_letter = self._read(parse_number(request.GET.get("offset", "")))
             size = len(dead_letter.row["payload"])
             if size > payloads.BODY_BYTES:
                 text = _(
@@ -108,11 +108,11 @@ class EditDeadLetter(Operation):
             empty = forms.Form({})
             empty.is_valid()
             return self._refuse(empty, problem)
-        how, text = _as_text(dead_letter)
+        payload_format, text = _as_text(dead_letter)
         initial = {
             "offset": dead_letter.row["offset"],
-            "seen": bulk_redrive.fingerprint(dead_letter),
-            "how": how,
+            "fingerprint": bulk_redrive.fingerprint(dead_letter),
+            "payload_format": payload_format,
             "payload": text,
             "headers": payloads.pretty(_headers(dead_letter)),
         }
@@ -170,7 +170,7 @@ class EditDeadLetter(Operation):
     def _new_text(self, dead_letter: DeadLetterRow, data: Data) -> tuple[str, str]:
         """Return the new payload as ``_as_text`` returns the old one. White space between JSON values is no change."""
         body = self._content(dead_letter, data).body
-        return payload_text.as_text(body, data["how"] != payload_text.JSON_TEXT)
+        return payload_text.as_text(body, data["payload_format"] != payload_text.JSON_TEXT)
 
     def subject(self, data: Data) -> Subject:
         return Subject(DeadLetter, str(data["offset"]), _("Dead letter %(id)s") % {"id": data["offset"]})
@@ -191,14 +191,14 @@ class EditDeadLetter(Operation):
         if dead_letter is None:
             raise Refused(_("The dead letter no longer exists: it was redriven or purged."))
         topic = dead_letter.row["original_topic"] or ""
-        if not visible.view_of(self.request, topic, dead_letter.topic).everything:
+        if not visible.visibility_of(self.request, topic, dead_letter.topic).everything:
             raise PermissionDenied
         self.dead_letter = dead_letter
         return dead_letter
 
     def _unchanged(self, data: Data) -> DeadLetterRow:
         dead_letter = self._read(data["offset"])
-        if bulk_redrive.fingerprint(dead_letter) != data["seen"]:
+        if bulk_redrive.fingerprint(dead_letter) != data["fingerprint"]:
             raise bulk_redrive.DeadLetterChanged(dead_letter.topic, data["offset"])
         return dead_letter
 

@@ -21,7 +21,7 @@ from ...policy.errors import is_class
 from ...policy.filters import PAYLOAD, filter_of, payload_path
 from ..base import choices
 from ..base.display import local_time
-from ..base.forms import Moment, name_field, parse_offset
+from ..base.forms import Moment, name_field, parse_number
 from ..base.operations import Data
 from ..base.urls import page_url
 
@@ -94,7 +94,7 @@ class OffsetsField(forms.Field):
         if len(given) > SELECTED_MOST:
             text = _("At most %(limit)s dead letters at once: use the action for all that match")
             raise ValidationError(text % {"limit": SELECTED_MOST})
-        offsets = {parse_offset(str(one)) for one in given}
+        offsets = {parse_number(str(one)) for one in given}
         if None in offsets:
             raise ValidationError(_("Dead letters are identified by the numbers of their rows"))
         return sorted(one for one in offsets if one is not None)
@@ -157,12 +157,12 @@ def words(data: Data, ids: str = "", *, logged: bool = False) -> str:
     return _("topic %(topic)s (%(filter)s)") % {**data, "filter": ", ".join(parts)}
 
 
-def list_url(request: HttpRequest, data: Mapping[str, Any] | None, was: str = "") -> str:
-    """Return the URL of the list from which an operation began. ``was``: the query of that list."""
+def list_url(request: HttpRequest, data: Mapping[str, Any] | None, list_query: str = "") -> str:
+    """Return the URL of the list from which an operation began. ``list_query``: the query of that list."""
     if data is None:
         return page_url(request, "deadletter_changelist")
-    if was:
-        return f"{page_url(request, 'deadletter_list')}?{was}"
+    if list_query:
+        return f"{page_url(request, 'deadletter_list')}?{list_query}"
     return page_url(request, "deadletter_list", topic=data["topic"], dead=data.get("dead") or None)
 
 

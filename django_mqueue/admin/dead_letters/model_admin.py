@@ -21,7 +21,7 @@ from ...policy.errors import plain
 from ...policy.message_query import Inspected
 from ..base import choices
 from ..base.display import EMPTY, Text, first_line, printable
-from ..base.forms import parse_offset
+from ..base.forms import parse_number
 from ..base.operations import Data
 from ..base.tables import ReadOnlyAdmin
 from ..base.urls import NAVIGATION, allowed_url, page_url
@@ -33,7 +33,7 @@ from .editing import EditDeadLetter
 from .filters import DeadLetterFilter, dead_topic, query_of
 from .operations import PurgeMatching, PurgeSelected, RedriveMatching, RedriveSelected
 from .tracebacks import Part, parts
-from .visible import View
+from .visible import Visibility
 
 TOPICS = 50
 PAGE = 50
@@ -41,7 +41,7 @@ RELATED = 20
 """Maximum number of redrives, and of other dead letters with the same id, on the page of a dead letter."""
 
 
-class DeadLetterTopics(QueueView):
+class DeadLetterTopicList(QueueView):
     """The list of topics that have dead letters, a page at a time. ``?after=`` continues the list."""
 
     url_name = "deadletter_changelist"
@@ -70,23 +70,23 @@ class _TopicPage(QueueView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         self.form = DeadLetterFilter(self.request.GET)
-        below = parse_offset(self.request.GET.get("below", ""))
+        below = parse_number(self.request.GET.get("below", ""))
         self.below = dead_letters.OFFSET_MAX if below is None else below
         context: dict[str, Any] = {}
         if self.form.is_valid():
             data = self.form.cleaned_data
             topic, dead = data["topic"], dead_topic(data)
-            view = visible.view_of(self.request, topic, dead)
+            visibility = visible.visibility_of(self.request, topic, dead)
             self.title = printable(_("Dead letters of %(topic)s") % {"topic": topic})
-            context = {"topic": topic, "dead": data["dead"], "dead_topic": dead, "seen": view}
-            context |= {"is_newest": self.below == dead_letters.OFFSET_MAX, **self.found(data, view)}
+            context = {"topic": topic, "dead": data["dead"], "dead_topic": dead, "visibility": visibility}
+            context |= {"is_newest": self.below == dead_letters.OFFSET_MAX, **self.found(data, visibility)}
             context["under_way"] = [
                 page_url(self.request, "deadletter_run", entry=work.entry)
                 for work in handing_over.under_way(conf.database(), topic)
             ]
         return super().get_context_data(form=self.form, **context, **kwargs)
 
-    def found(self, data: Data, view: View) -> dict[str, Any]:
+    def found(self, data: Data, visibility: Visibility) -> dict[str, Any]:
         raise NotImplementedError
 
     def url(self, page: str, **query: Any) -> str:
@@ -100,10 +100,10 @@ class ErrorsPage(_TopicPage):
     route, url_name = "errors", "deadletter_errors"
     template_name = "admin/django_mqueue/dead_letter_errors.html"
 
-    def found(self, data: Data, view: View) -> dict[str, Any]:
-        found = dead_letters.by_error(conf.database(), query_of(view.allowed(data)), self.below)
+    def found(self, data: Data, visibility: Visibility) -> dict[str, Any]:
+        found = dead_letters.by_error(conf.database(), query_of(visibility.allowed(data)), self.below)
         errors = []
-        for name, count, groups in view.names(found.errors):
+        for name, count, groups in visibility.names(found.errors):
             total: Counter[str] = Counter()
             for one in groups:
                 total.update(one.groups)
@@ -113,7 +113,7 @@ class ErrorsPage(_TopicPage):
                     "url": self._list_url(name, one.alike.line),
                     "groups": sorted(one.groups.items()),
                 }
-                for one in (groups if view.everything else [])
+                for one in (groups if visibility.everything else [])
             ]
             errors.append(
                 {
@@ -151,17 +151,19 @@ class ListPage(_TopicPage):
         url = page_url(self.request, "deadletter_errors", topic=topic, dead=dead)
         return [*super().parents(), (self.title, url)]
 
-    def found(self, data: Data, view: View) -> dict[str, Any]:
-        using, query = conf.database(), query_of(view.allowed(data))
+    def found(self, data: Data, visibility: Visibility) -> dict[str, Any]:
+        using, query = conf.database(), query_of(visibility.allowed(data))
         found = dead_letters.page(using, query, self.below, limit=PAGE)
-        limit = payloads.HEAD_BYTES if view.everything else MASKABLE_BYTES_IN_LIST
+        limit = payloads.HEAD_BYTES if visibility.everything else MASKABLE_BYTES_IN_LIST
         messages = dead_letter_list.beginnings(
             using, query.topic, [head.offset for head in found.summaries], limit
         )
         rows = [
             {
                 "head": head,
-                "error": first_line(plain(head.error)) if view.everything else view.name(head.alike.name),
+                "error": first_line(plain(head.error))
+                if visibility.everything
+                else visibility.name(head.alike.name),
                 "url": self.url("deadletter", offset=head.offset),
                 "payload": self._payload(messages.get(head.offset), query.dead_topic),
             }
@@ -175,7 +177,7 @@ class ListPage(_TopicPage):
             "examined": found.examined,
             "then": found.next and self.url(self.url_name, below=found.next),
             "first_url": self.url(self.url_name),
-            "was": urlencode(dict(self.request.GET.items()), errors="replace"),
+            "list_query": urlencode(dict(self.request.GET.items()), errors="replace"),
             "narrowed": self.form.narrowed,
             "clear_url": page_url(self.request, self.url_name, **topics),
         }
@@ -184,7 +186,7 @@ class ListPage(_TopicPage):
         """Return the beginning of a payload as the user may see it."""
         if message is None:  # It was redriven or purged a moment ago.
             return EMPTY
-        return payloads.beginning(masking.shown(self.request, replace(message, topic=dead)))
+        return payloads.beginning(masking.masked_for(self.request, replace(message, topic=dead)))
 
     def _total(self, query: DeadLetterQuery, found: dead_letters.DeadLetterPage) -> dead_letters.Count:
         """Return the number of all that match. The page itself has all of them if it is the only one."""
@@ -194,7 +196,7 @@ class ListPage(_TopicPage):
         return dead_letter_list.total(conf.database(), query)
 
 
-class DeadLetterPage(QueueView):
+class DeadLetterDetailPage(QueueView):
     """One dead letter: ``?offset=``, and the fields of ``DeadLetterFilter`` if a filtered list led to it."""
 
     route, url_name = "letter", "deadletter"
@@ -212,7 +214,7 @@ class DeadLetterPage(QueueView):
         return [*super().parents(), *lists]
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        offset = parse_offset(self.request.GET.get("offset", ""))
+        offset = parse_number(self.request.GET.get("offset", ""))
         if offset is None:
             raise Http404(_("Dead letters are identified by the numbers of their rows"))
         dead_letter = dead_letters.one(conf.database(), offset)
@@ -224,10 +226,10 @@ class DeadLetterPage(QueueView):
         self.topics = visible.topics_of(dead_letter)
         self.filter = self._filter(self.topics)
         self.title = printable(_("Dead letter %(id)s") % {"id": row["original_id"]})
-        shown = visible.shown(self.request, dead_letter)
-        view = visible.view_of(self.request, row["original_topic"] or "", dead_letter.topic)
-        everything = view.everything
-        query = query_of(view.allowed(self.filter.cleaned_data))
+        shown = visible.masked_for(self.request, dead_letter)
+        visibility = visible.visibility_of(self.request, row["original_topic"] or "", dead_letter.topic)
+        everything = visibility.everything
+        query = query_of(visibility.allowed(self.filter.cleaned_data))
         previous, following = (
             other and page_url(self.request, self.url_name, **{**self.filter.query, "offset": other})
             for other in dead_letter_list.neighbours(conf.database(), query, offset)
@@ -235,8 +237,8 @@ class DeadLetterPage(QueueView):
         return super().get_context_data(
             previous=previous,
             following=following,
-            was=urlencode(self.filter.query, errors="replace") if self.filter.narrowed else None,
-            letter=dead_letter,
+            list_query=urlencode(self.filter.query, errors="replace") if self.filter.narrowed else None,
+            dead_letter=dead_letter,
             row=row,
             kind=dead_letter.metadata["kind"],
             error=_readable(shown.errors[-1].error if shown.errors else ""),
@@ -267,12 +269,12 @@ def _readable(error: str) -> list[Part]:
 
 class DeadLetterAdmin(ReadOnlyAdmin):
     views = (
-        ErrorsPage, ListPage, DeadLetterPage, RedriveSelected, RedriveMatching, PurgeSelected, PurgeMatching,
+        ErrorsPage, ListPage, DeadLetterDetailPage, RedriveSelected, RedriveMatching, PurgeSelected, PurgeMatching,
         EditDeadLetter, RunPage,
     )  # fmt: skip
 
-    list_view = DeadLetterTopics
+    list_view = DeadLetterTopicList
 
     def row_url(self, request: HttpRequest, object_id: str) -> str | None:
-        offset = parse_offset(object_id)
+        offset = parse_number(object_id)
         return None if offset is None else page_url(request, "deadletter", offset=offset)

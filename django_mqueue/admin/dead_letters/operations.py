@@ -31,15 +31,15 @@ from . import handing_over, visible
 from .filters import DeadLetterFilter, DeadLettersForm, OffsetsField, dead_topic, list_url, query_of, words
 from .run import Run, begin, ids_of, successor
 
-WAS_MAX = 30_000
+LIST_QUERY = forms.CharField(required=False, max_length=30_000, strip=False, widget=forms.HiddenInput)
 """No query of a list is longer: its fields take less than 2,000 characters, and each is encoded as at most 12."""
 
 
 class SelectedForm(DeadLettersForm):
-    """The selected dead letters. ``was``: the query of the list from which the operation began."""
+    """The selected dead letters. ``list_query``: the query of the list from which the operation began."""
 
     offsets = OffsetsField(required=False)
-    was = forms.CharField(required=False, max_length=WAS_MAX, strip=False, widget=forms.HiddenInput)
+    list_query = LIST_QUERY
 
     def clean(self) -> dict[str, Any]:
         if not self.cleaned_data.get("offsets") and "offsets" not in self.errors:
@@ -52,7 +52,7 @@ class SelectedForm(DeadLettersForm):
 class MatchingForm(DeadLetterFilter):
     """The filter as hidden fields. ``up_to``: the offset of the newest dead letter when the plan was shown."""
 
-    was = forms.CharField(required=False, max_length=WAS_MAX, strip=False, widget=forms.HiddenInput)
+    list_query = LIST_QUERY
     up_to = forms.IntegerField(
         required=False, min_value=0, max_value=dead_letters.OFFSET_MAX, widget=forms.HiddenInput
     )
@@ -108,10 +108,10 @@ class DeadLetterOperation(Operation):
         return Subject(DeadLetter, "", _("Dead letters of %(topic)s") % data)
 
     def back(self, data: Data | None) -> str | None:
-        return list_url(self.request, data, (data or {}).get("was", ""))
+        return list_url(self.request, data, (data or {}).get("list_query", ""))
 
     def query(self, data: Data) -> DeadLetterQuery:
-        visible.view_of(self.request, data["topic"], dead_topic(data)).check(data)
+        visible.visibility_of(self.request, data["topic"], dead_topic(data)).check(data)
         return query_of(data)
 
     def plan(self, data: Data) -> Plan:
@@ -256,10 +256,10 @@ class _SelectedOperation(DeadLetterOperation):
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if "all" not in request.POST or self.url_name == self.matching:
             return super().post(request, *args, **kwargs)
-        was = request.POST.get("was", "")
-        fields = QueryDict(was)
+        list_query = request.POST.get("list_query", "")
+        fields = QueryDict(list_query)
         query = {name: fields[name] for name in DeadLetterFilter.base_fields if fields.get(name)}
-        return HttpResponseRedirect(page_url(request, self.matching, **query, was=was))
+        return HttpResponseRedirect(page_url(request, self.matching, **query, list_query=list_query))
 
 
 def _left_out(group: str, count: int) -> str:

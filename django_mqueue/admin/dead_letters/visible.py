@@ -24,8 +24,8 @@ ByName = tuple[str, int, list[ErrorGroup]]
 
 
 @dataclass(frozen=True)
-class View:
-    """A user's view of a topic's dead letters.
+class Visibility:
+    """The parts of a topic's dead letters that a user may see.
 
     If ``everything`` is false, it leaves out the texts of errors and all that a mask hides.
     """
@@ -62,8 +62,8 @@ class View:
         return sorted(found, key=lambda one: -one[1])
 
 
-def view_of(request: HttpRequest, topic: str, dead_topic: str) -> View:
-    return View(masking.sees_all(request, topic) and masking.sees_all(request, dead_topic))
+def visibility_of(request: HttpRequest, topic: str, dead_topic: str) -> Visibility:
+    return Visibility(masking.sees_all(request, topic) and masking.sees_all(request, dead_topic))
 
 
 def topics_of(dead_letter: DeadLetterRow) -> dict[str, str | None]:
@@ -75,15 +75,17 @@ def topics_of(dead_letter: DeadLetterRow) -> dict[str, str | None]:
     }
 
 
-def shown(request: HttpRequest, dead_letter: DeadLetterRow) -> Inspected:
+def masked_for(request: HttpRequest, dead_letter: DeadLetterRow) -> Inspected:
     """Return the dead letter as the user may see it. Its original topic and its own topic may have different masks."""
     message = dead_letter_details.as_message(dead_letter)
-    return replace(masking.shown(request, replace(message, topic=dead_letter.topic)), topic=message.topic)
+    return replace(
+        masking.masked_for(request, replace(message, topic=dead_letter.topic)), topic=message.topic
+    )
 
 
-def payload(dead_letter: DeadLetterRow, seen: Inspected, *, everything: bool) -> SafeString:
+def payload(dead_letter: DeadLetterRow, message: Inspected, *, everything: bool) -> SafeString:
     """Return the payload as HTML: as it is stored, or as a mask has changed it."""
     if not everything:
-        return payloads.body(seen)
+        return payloads.body(message)
     body = bytes(dead_letter.row["payload"])
     return payloads.whole(body[: payloads.BODY_BYTES], len(body), dead_letter.metadata["encoding"])

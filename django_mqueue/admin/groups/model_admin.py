@@ -16,10 +16,10 @@ from ...inspect import GroupFigures, PartitionLag
 from ...policy import names
 from ...stats import alarms, numbers
 from ...stats.groups import group_progress
-from ...stats.summaries import late_after
+from ...stats.summaries import group_row
 from ...store.connection import session
 from ..base import row_ids
-from ..base.display import Text, printable, problem_text, time_of
+from ..base.display import Text, printable, problem_text, seconds_text
 from ..base.forms import GroupForm, name_field, partition_field
 from ..base.operations import group_title
 from ..base.tables import ReadOnlyAdmin
@@ -47,15 +47,13 @@ class SubscribersForm(GroupForm):
     )
 
 
-class PartitionsForm(GroupForm):
+class PartitionsForm(SubscribersForm):
     key = partition_field(required=False, label=gettext_lazy("Key"))
-    subscriber = name_field(
-        "subscriber", names.SUBSCRIBER_MAX, required=False, label=gettext_lazy("Subscriber")
-    )
     after = forms.CharField(required=False, strip=False, widget=forms.HiddenInput)
+    field_order = ("topic", "group", "key", "subscriber")
 
 
-class GroupView(QueueView):
+class GroupFormPage(QueueView):
     """A page about one group: ``?topic=&group=`` and the other fields of its form."""
 
     form_class: type[GroupForm]
@@ -85,7 +83,7 @@ class GroupView(QueueView):
         return self.render_to_response(context, status=404 if "problem" in context else 200)
 
 
-class PartitionsPage(GroupView):
+class PartitionsPage(GroupFormPage):
     """The partitions of a group: the position in each, its owner, and since when it has this owner."""
 
     route, url_name = "partitions", "group_partitions"
@@ -110,14 +108,14 @@ class PartitionsPage(GroupView):
         return {
             **group,
             "found": found,
-            "lease_duration": time_of(conf.get("LEASE_DURATION", data["topic"])),
+            "lease_duration": seconds_text(conf.get("LEASE_DURATION", data["topic"])),
             "narrowed": bool(key or subscriber),
             "first": url if data["after"] else "",
             "further": next_url if found.next else "",
         }
 
 
-class SubscribersPage(GroupView):
+class SubscribersPage(GroupFormPage):
     """All subscribers of a group, or one: their status, leases and current deliveries."""
 
     route, url_name = "members", "group_subscribers"
@@ -177,7 +175,7 @@ class GroupPage(QueueView):
             "topic": topic,
             "group": group,
             "figures": figures,
-            "alarms": alarms.of_group(figures, late_after(topic)),
+            "alarms": group_row(figures).alarms,
             "span": span,
             "spans": charts.SPANS.values(),
             "actions": actions.newest(self.request, topic, group),
@@ -191,6 +189,7 @@ class GroupPage(QueueView):
         blockers = [one for one in inspect.holds(topic, max_age=max_age) if one.group == group]
         if may_open(self.request, "group_subscribers"):
             found |= {**members(topic, group), "has_members": True}
+        drawn = charts.throughput(rates), charts.latency_chart(latency), charts.lag_over_time(lag, rates)
         return {
             **found,
             "lag": lag,
@@ -198,7 +197,7 @@ class GroupPage(QueueView):
             "percentiles": charts.percentiles(latency.whole.done),
             "measured": latency.whole.done.of if latency.whole.done else 0,
             "holds": [(one, alarm) for one in blockers if (alarm := alarms.of_blocker(one))],
-            "charts": [charts.throughput(rates), charts.times(latency), charts.lag_over_time(lag, rates)],
+            "charts": drawn,
         }
 
 

@@ -15,7 +15,7 @@ from ... import conf
 from ...models import Offset, PartitionLease
 from ...store import removal
 from ...store.offsets import REMOVING
-from ..base.display import EMPTY, badge, column, key, moment_columns, printable
+from ..base.display import EMPTY, badge, column, key, moment_columns, printable, state_badge
 from ..base.tables import GroupTable
 from .model_admin import PartitionsPage, SubscribersPage
 from .releasing import ReleaseLeases
@@ -43,7 +43,7 @@ def _held(row: PartitionLease) -> dict[str, str] | None:
     return {**_group(row), "partition": row.partition_key, "holder": row.holder} if row.holder else None
 
 
-def _is_over(row: Any, at: int) -> bool:
+def _is_expired(row: Any, at: int) -> bool:
     """Return whether a lease or a heartbeat of the time ``at`` has expired, by the database's clock."""
     return bool(at <= row.now_ms - conf.lease_ms(row.topic))
 
@@ -70,15 +70,14 @@ class PartitionLeaseAdmin(GroupTable):
     @admin.display(description=gettext_lazy("state"))
     def state(self, row: Any) -> str:
         if not row.holder:
-            return badge("waiting", _("free"))
-        is_expired = _is_over(row, row.lease_renewed_at)
-        return badge("bad", _("expired")) if is_expired else badge("good", _("held"))
+            return state_badge("free")
+        return state_badge("expired" if _is_expired(row, row.lease_renewed_at) else "held")
 
 
 class SubscriberHeartbeatAdmin(GroupTable):
     """The heartbeats: which subscribers are alive."""
 
-    order = ("consumer_group", "topic", "subscriber_name")
+    ordering = ("consumer_group", "topic", "subscriber_name")
     lookups = {
         "consumer_group": gettext_lazy("Group"),
         "topic": gettext_lazy("Topic"),
@@ -99,9 +98,9 @@ class SubscriberHeartbeatAdmin(GroupTable):
     def state(self, row: Any) -> str:
         """Return the badge of the state, by the rule that workers use to count live subscribers."""
         if row.deregistered_at is not None and not row.session_lock:
-            return badge("over", _("left"))
-        is_silent = row.deregistered_at is not None or _is_over(row, row.heartbeat_at)
-        return badge("bad", _("silent")) if is_silent else badge("good", _("alive"))
+            return state_badge("left")
+        is_silent = row.deregistered_at is not None or _is_expired(row, row.heartbeat_at)
+        return state_badge("silent" if is_silent else "alive")
 
 
 class RowsFilter(admin.SimpleListFilter):

@@ -8,13 +8,10 @@ from django.utils.translation import gettext as _
 from ... import conf
 from ...store import offsets
 from ..base.operations import Subject, group_subject, topic_subject
-from ..base.urls import allowed_url
-
-Tool = tuple[str, str | None]
-"""Title, and URL. The URL is None if the user may not open the page."""
+from ..base.urls import Tools, tools
 
 
-def group_tools(request: HttpRequest, topic: str, group: str) -> list[Tool]:
+def group_tools(request: HttpRequest, topic: str, group: str) -> Tools:
     registration = offsets.registration(conf.database(), group, topic)
     pages = {"group_subscribers": _("Subscribers")}
     if registration is not None:
@@ -26,22 +23,18 @@ def group_tools(request: HttpRequest, topic: str, group: str) -> list[Tool]:
             pages = {"resume_group": _("Resume"), **pages}
         elif not registration.reads_log:
             pages = {"pause_group": _("Pause"), **pages}
-    found = [(title, allowed_url(request, page, topic=topic, group=group)) for page, title in pages.items()]
-    return _allowed(request, found, group_subject(topic, group))
+    return tools(request, pages, topic=topic, group=group) + _history(request, group_subject(topic, group))
 
 
-def topic_tools(request: HttpRequest, topic: str) -> list[Tool]:
+def topic_tools(request: HttpRequest, topic: str) -> Tools:
     paused = offsets.pauses(conf.database(), topic).values()
-    found: list[Tool] = []
-    if not all(paused):
-        found.append((_("Pause all groups"), allowed_url(request, "pause_topic", topic=topic)))
+    pages = {} if all(paused) else {"pause_topic": _("Pause all groups")}
     if any(paused):
-        found.append((_("Resume all groups"), allowed_url(request, "resume_topic", topic=topic)))
-    return _allowed(request, found, topic_subject(topic))
+        pages["resume_topic"] = _("Resume all groups")
+    return tools(request, pages, topic=topic) + _history(request, topic_subject(topic))
 
 
-def _allowed(request: HttpRequest, tools: list[Tool], subject: Subject) -> list[Tool]:
-    """Return the buttons that the user may use, and the button of the actions on this topic or group."""
+def _history(request: HttpRequest, subject: Subject) -> Tools:
+    """Return the button of the actions on this topic or group."""
     model = subject.model.__name__.lower()
-    history = (_("History"), allowed_url(request, "actions", model=model, object=subject.id))
-    return [tool for tool in [*tools, history] if tool[1]]
+    return tools(request, {"actions": _("History")}, model=model, object=subject.id)

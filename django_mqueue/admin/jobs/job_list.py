@@ -23,14 +23,14 @@ from ...policy.outcomes import DEAD_LETTERED, HANDLED, REMOVED
 from ..base.display import EMPTY, badge, cell, first_line, problem_text, quiet
 from ..base.forms import Moment
 from ..base.jobs import backends
-from ..base.urls import NAVIGATION, allowed_url, page_url
+from ..base.urls import NAVIGATION, Tools, allowed_url, page_url, tools
 from ..base.views import QueueView
 from ..messages import payloads
-from ..messages.masking import sees_all, shown
+from ..messages.masking import masked_for, sees_all
 from ..messages.message_list import OUTCOMES, SCAN_LIMIT
 from ..messages.search_form import BY_DUE_TIME
 
-STATES = {
+STATUS_BADGES = {
     PENDING: ("waiting", pgettext_lazy("job", "waits")),
     IN_FLIGHT: ("good", pgettext_lazy("job", "runs")),
     WAITING: ("waiting", gettext_lazy("waits for a retry")),
@@ -39,10 +39,10 @@ STATES = {
     DEAD: ("bad", pgettext_lazy("job", "failed")),
 }
 """The kind and the text of the badge of each state."""
-ENDS = {
+OUTCOME_BADGES = {
     **{outcome: ("over", text) for outcome, text in OUTCOMES.items()},
     HANDLED: ("over", pgettext_lazy("job", "successful")),
-    DEAD_LETTERED: STATES[DEAD],
+    DEAD_LETTERED: STATUS_BADGES[DEAD],
     REMOVED: ("bad", pgettext_lazy("job", "cancelled")),
 }
 """The same for jobs with an outcome. A job that is done was not always successful."""
@@ -66,7 +66,7 @@ class JobsForm(forms.Form):
     def __init__(self, data: Mapping[str, Any], queues: list[str]) -> None:
         super().__init__({"queue": queues[0] if queues else "", **data})
         self.fields["queue"].choices = [(queue, queue) for queue in queues]  # type: ignore[attr-defined]
-        states = [(state, text) for state, (_kind, text) in STATES.items()]
+        states = [(state, text) for state, (_kind, text) in STATUS_BADGES.items()]
         self.fields["state"].choices = [("", gettext_lazy("All")), *states]  # type: ignore[attr-defined]
 
 
@@ -93,7 +93,7 @@ class Jobs(QueueView):
 
             results = self._results(found)
             jobs = [job for job in found if job.status != SCHEDULED or not job.id.endswith(PAUSED)]
-            rows = [self._row(shown(self.request, job), results.get(job.offset)) for job in jobs]
+            rows = [self._row(masked_for(self.request, job), results.get(job.offset)) for job in jobs]
         given = {name: query[name] for name in form.fields if query.get(name)}
         return super().get_context_data(
             form=form,
@@ -145,11 +145,11 @@ class Jobs(QueueView):
             "url": allowed_url(self.request, "message_change", job.offset),
             "state": _state(job),
             "arguments": _arguments(job),
-            "ended": self._ended(job, result),
-            "tools": [tool for tool in self._tools(job) if tool[1]],
+            "detail": self._detail(job, result),
+            "tools": self._tools(job),
         }
 
-    def _ended(self, job: Inspected, result: bytes | None) -> str:
+    def _detail(self, job: Inspected, result: bytes | None) -> str:
         """Return, by the job's state, its limit, its progress, its return value or its error."""
         from ...tasks.context import is_note, progress_in
         from ...tasks.results import LIMIT
@@ -164,21 +164,20 @@ class Jobs(QueueView):
             return quiet(_("masked"))
         return cell(str(progress_in(result) or "") if is_note(result) else result.decode(errors="replace"))
 
-    def _tools(self, job: Inspected) -> list[tuple[str, str | None]]:
-        """Return (title, URL) of the job's actions. The URL is None without the permission."""
+    def _tools(self, job: Inspected) -> Tools:
         request, topic = self.request, job.topic
         if job.status == DEAD:
             dead = conf.dead_letter_topic(topic)
-            url = allowed_url(request, "redrive_selected", topic=topic, dead=dead, offsets=job.dead_letter)
-            return [(_("Retry"), url)]
+            pages = {"redrive_selected": _("Retry")}
+            return tools(request, pages, topic=topic, dead=dead, offsets=job.dead_letter)
         if job.status == DONE:
             return []
         title = _("Stop") if job.status == IN_FLIGHT else _("Cancel")
-        tools = [(title, allowed_url(request, "stop_job", id=job.id))]
+        found = tools(request, {"stop_job": title}, id=job.id)
         if job.status in (SCHEDULED, WAITING):
-            where = {"topic": topic, "group": job.group or job.target}
-            tools.append((_("Run now"), allowed_url(request, "hurry_message", **where, offset=job.offset)))
-        return tools
+            where = {"topic": topic, "group": job.group or job.target, "offset": job.offset}
+            found += tools(request, {"hurry_message": _("Run now")}, **where)
+        return found
 
 
 def _arguments(job: Inspected) -> str:
@@ -194,4 +193,4 @@ def _arguments(job: Inspected) -> str:
 def _state(job: Inspected) -> str:
     if job.status is None:
         return EMPTY
-    return badge(*ENDS.get(job.outcome or "", STATES[job.status]))
+    return badge(*OUTCOME_BADGES.get(job.outcome or "", STATUS_BADGES[job.status]))

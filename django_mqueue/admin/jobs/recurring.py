@@ -13,7 +13,7 @@ from ...models import ConsumerGroup
 from ..base.display import Text
 from ..base.jobs import recurring_jobs
 from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
-from ..base.urls import NAVIGATION, allowed_url
+from ..base.urls import NAVIGATION, allowed_url, tools
 from ..base.views import QueueView
 
 if TYPE_CHECKING:
@@ -40,10 +40,8 @@ class RecurringJobs(QueueView):
             is_paused, last = job.is_paused, job.last_result
         except UnknownTask as problem:
             return {**found, "problem": str(problem)}
-        pages = {"resume_job" if is_paused else "pause_job": None, "run_job": None}
-        titles = {"resume_job": _("Resume"), "pause_job": _("Pause"), "run_job": _("Run now")}
-        which = {"backend": job.backend.alias, "name": job.name}
-        tools = [(titles[page], allowed_url(self.request, page, **which)) for page in pages]
+        pages = {"resume_job": _("Resume")} if is_paused else {"pause_job": _("Pause")}
+        pages["run_job"] = _("Run now")
         return {
             **found,
             "is_paused": is_paused,
@@ -51,7 +49,7 @@ class RecurringJobs(QueueView):
             "last": last,
             "last_status": _status(last.status) if last else "",
             "last_at": (last.finished_at or last.started_at or last.enqueued_at) if last else None,
-            "tools": [tool for tool in tools if tool[1]],
+            "tools": tools(self.request, pages, backend=job.backend.alias, name=job.name),
         }
 
 

@@ -40,7 +40,7 @@ MASKED = gettext_lazy("masked: see the message")
 class DeliveryStateAdmin(GroupTable):
     """The rows in the order of the primary key. A row's URL contains the whole key (see ``row_ids``)."""
 
-    order = (*GroupTable.order, "message_offset")
+    ordering = (*GroupTable.ordering, "message_offset")
     lookups = {**GroupTable.lookups, FROM_OFFSET: gettext_lazy("From offset")}
     list_display = [
         "offset", "group", "topic", "key", "state", "attempts", "failures", "worker", "last", "last_error",
@@ -76,8 +76,6 @@ class DeliveryStateAdmin(GroupTable):
 
     def narrow(self, queryset: QuerySet[DeliveryState], given: dict[str, str]) -> QuerySet[DeliveryState]:
         leading = {name: value for name, value in given.items() if name != FROM_OFFSET}
-        if not leading:
-            return super().narrow(queryset, given)
         if "consumer_group" not in given and given.keys() != {"topic"}:
             return super().narrow(queryset, given)
         if "consumer_group" not in given:
@@ -111,7 +109,7 @@ class DeliveryStateAdmin(GroupTable):
         if row.acked:
             names = ("invisible_until", "acked_at", "delivered_to", "handed")
             view = {name: getattr(row, name) for name in names}
-            found = outcome(view, _errors(row), has_letter=False, was_redriven=False)
+            found = outcome(view, _errors(row), has_dead_letter=False, was_redriven=False)
             return badge("over", OUTCOMES.get(found, _("done")))
         due = row.invisible_until <= row.now_ms
         if row.in_flight:

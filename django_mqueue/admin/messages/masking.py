@@ -14,6 +14,6 @@ def sees_all(request: HttpRequest, topic: str) -> bool:
     return may(request, "unmask_message") or not has_mask(topic)
 
 
-def shown(request: HttpRequest, message: Inspected) -> Inspected:
+def masked_for(request: HttpRequest, message: Inspected) -> Inspected:
     """Return the message as the user may see it. If the payload was cut, a mask hides payload, headers and errors."""
     return message if may(request, "unmask_message") else masked(message)

@@ -32,7 +32,7 @@ from ..base.display import EMPTY, Text, badge, cell, first_line, key, printable,
 from ..base.urls import NAVIGATION, page_url
 from ..base.views import QueueView
 from . import payloads
-from .masking import sees_all, shown
+from .masking import masked_for, sees_all
 from .search_form import BY_DUE_TIME, TITLES, SearchForm
 
 ROWS = 100
@@ -119,7 +119,7 @@ class MessagesPage(QueueView):
         test = form.test()
         return inspect.messages(
             **form.arguments(),
-            filter=None if test is None else lambda message: test(shown(self.request, message)),
+            filter=None if test is None else lambda message: test(masked_for(self.request, message)),
             limit=ROWS,
             start=start,
             scan_limit=SCAN_LIMIT,
@@ -144,7 +144,7 @@ class MessagesPage(QueueView):
         with_topic = bool(not given["topic"] or given["find"])
         has_dead_letters = with_topic or given["status"] == DEAD
         messages = list(found) if given["group"] else _with_errors(list(found))
-        rows = [self._row(shown(self.request, message), has_dead_letters) for message in messages]
+        rows = [self._row(masked_for(self.request, message), has_dead_letters) for message in messages]
         is_first = not self.request.GET.get("start")
         return {
             "rows": rows,

@@ -28,12 +28,12 @@ from ...policy.ids import uuid7
 from ...service import publish
 from ...service.registration import is_registered
 from ...store import offsets
-from ..base.display import Text, local_time, printable, problem_text, time_of
+from ..base.display import Text, local_time, printable, problem_text, seconds_text
 from ..base.forms import Moment
 from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
 from ..base.urls import allowed_url, may
 from . import payloads
-from .masking import sees_all, shown
+from .masking import masked_for, sees_all
 from .payload_text import BASE64, HEX, JSON_TEXT, TEXT, parse, parse_json
 from .timeline import read
 
@@ -83,7 +83,7 @@ class PublishForm(forms.Form):
         widget=forms.TextInput({"class": "vTextField"}),
     )
     kind = _text(gettext_lazy("Kind"))
-    payload_is = forms.ChoiceField(choices=ENCODINGS, label=gettext_lazy("Payload format"))
+    payload_format = forms.ChoiceField(choices=ENCODINGS, label=gettext_lazy("Payload format"))
     payload = _text(gettext_lazy("Payload"), widget=_area(12))
     headers = _text(
         gettext_lazy("Headers"), widget=_area(3), help_text=gettext_lazy("A JSON object, or nothing.")
@@ -108,11 +108,11 @@ class PublishForm(forms.Form):
     )
 
     def clean(self) -> dict[str, Any]:
-        """Check the payload in the format ``payload_is``, then the headers, then the whole message."""
+        """Check the payload in the format ``payload_format``, then the headers, then the whole message."""
         given = self.cleaned_data
         try:
-            if given.get("payload_is"):
-                given["payload_value"] = parse(given["payload_is"], given.get("payload", ""))
+            if given.get("payload_format"):
+                given["payload_value"] = parse(given["payload_format"], given.get("payload", ""))
         except ValidationError as problem:
             self.add_error("payload", problem)
         try:
@@ -163,7 +163,7 @@ class PublishMessage(Operation):
     """The offset of the message, after it was published."""
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        initial = {"payload_is": JSON_TEXT, "topic": request.GET.get("topic", ""), "id": uuid7()}
+        initial = {"payload_format": JSON_TEXT, "topic": request.GET.get("topic", ""), "id": uuid7()}
         if copy_of := request.GET.get("copy_of"):
             try:
                 initial |= self._copied(copy_of)
@@ -178,7 +178,7 @@ class PublishMessage(Operation):
         found = read(self.request, word)
         if found is None:
             raise Refused(_("There is no message %(offset)s to copy.") % {"offset": printable(word)[:20]})
-        message = shown(self.request, found.message)
+        message = masked_for(self.request, found.message)
         payload = message.payload
         if isinstance(payload, (Cut, Withheld)) or message.size > payloads.BODY_BYTES:
             text = _("The payload of message %(offset)s is too long, or hidden: it was not copied.")
@@ -191,7 +191,7 @@ class PublishMessage(Operation):
             "topic": found.topic,
             "key": message.key or "",
             "kind": message.kind,
-            "payload_is": BASE64 if is_bytes else JSON_TEXT,
+            "payload_format": BASE64 if is_bytes else JSON_TEXT,
             "payload": text,
             "headers": printable(payloads.pretty(message.headers)) if message.headers else "",
             "group": message.target or "",
@@ -294,7 +294,7 @@ def _when(data: Data, paused: list[bool]) -> list[str]:
     """Return the sentences about the time of delivery. ``paused``: for each group of the message, if it is paused."""
     if data["delay"]:
         text = _("It is delivered no earlier than %(time)s after it was published.")
-        return [text % {"time": time_of(data["delay"])}]
+        return [text % {"time": seconds_text(data["delay"])}]
     if data["at"]:
         text = _("It is delivered no earlier than %(time)s.")
         return [text % {"time": local_time(data["at"])}]

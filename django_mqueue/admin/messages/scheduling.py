@@ -22,7 +22,7 @@ from ...service.scheduling import change_row
 from ..base.display import local_time
 from ..base.forms import IN_ZONE, OFFSET_MAX, Moment
 from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
-from ..base.urls import allowed_url
+from ..base.urls import Tools, allowed_url, tools
 
 
 class ScheduledForm(forms.Form):
@@ -120,11 +120,10 @@ class RescheduleMessage(_ScheduledOperation):
         return allowed_url(self.request, "message_change", offset) if offset else super().back(data)
 
 
-def scheduled_tools(request: HttpRequest, offset: int) -> list[tuple[str, str]]:
-    """Return (title, URL) of the operations on a scheduled message that the user may use."""
+def scheduled_tools(request: HttpRequest, offset: int) -> Tools:
+    """Return the buttons of the operations on a scheduled message that the user may use."""
     pages = {"reschedule_message": _("Reschedule"), "cancel_message": _("Cancel the message")}
-    found = [(title, allowed_url(request, page, offset=offset)) for page, title in pages.items()]
-    return [(title, url) for title, url in found if url]
+    return tools(request, pages, offset=offset)
 
 
 def _gone() -> str:

@@ -18,11 +18,11 @@ from ...browse.timeline import GroupState, MessageTimeline, Related, message_tim
 from ...inspect import FailedAttempt, Inspected
 from ...policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING
 from ..base.display import EMPTY, moment, printable
-from ..base.forms import TopicForm, parse_offset
+from ..base.forms import TopicForm, parse_number
 from ..base.urls import allowed_url, link, may_open, page_url
 from ..base.views import QueueView
 from . import payloads
-from .masking import sees_all, shown
+from .masking import masked_for, sees_all
 from .message_list import status_badge
 from .scheduling import scheduled_tools
 
@@ -48,7 +48,7 @@ class MessagePage(QueueView):
             )
             raise Http404(text % {"offset": printable(word)[:20]})
         self.title = _("Message %(offset)s") % {"offset": word}
-        message = shown(request, found.message)
+        message = masked_for(request, found.message)
         offset = found.row_offset
         is_scheduled = found.message.status == SCHEDULED
         is_withheld = isinstance(message.payload, masking.Withheld)
@@ -73,7 +73,7 @@ class MessagePage(QueueView):
             has_no_receiver=not found.more_groups and not any(one.is_for for one in found.group_states),
             topic_url=allowed_url(request, "topic", topic=found.topic) if has_topic_page else None,
         )
-        if not is_scheduled and not found.more_groups and all(_is_over(one) for one in found.group_states):
+        if not is_scheduled and not found.more_groups and all(_is_done(one) for one in found.group_states):
             del context["refresh_url"]
         return self.render_to_response(context)
 
@@ -83,7 +83,7 @@ def read(request: HttpRequest, word: str) -> MessageTimeline | None:
 
     It reads as much of the payload as the page needs for this user.
     """
-    offset = parse_offset(word)
+    offset = parse_number(word)
     if not offset:
         return None
 
@@ -123,7 +123,7 @@ def _row(
     }
 
 
-def _is_over(state: GroupState) -> bool:
+def _is_done(state: GroupState) -> bool:
     """Return whether the group is done with the message. An operator may still redrive it."""
     return not state.is_for or (state.message.status in (DONE, DEAD) and state.parked_retry is None)
 
@@ -154,7 +154,7 @@ def _attempts(
             seen = replace(
                 found.message, errors=state.message.errors, group=state.group, status=state.message.status
             )
-            by_group.append((state.group, shown(request, seen).errors))
+            by_group.append((state.group, masked_for(request, seen).errors))
     attempts = [(group, one) for group, errors in by_group for one in errors]
     attempts.sort(key=lambda pair: pair[1].at, reverse=True)
     return attempts[:ERRORS]

@@ -28,7 +28,7 @@ from ...service import actions
 from ...service.actions import Action
 from ..base import row_ids
 from ..base.display import Text, done_by, printable
-from ..base.forms import parse_offset
+from ..base.forms import parse_number
 from ..base.operations import group_title, with_reason
 from ..base.urls import APP, NAVIGATION, allowed_url, may, may_open, page_url
 from ..base.views import QueueView
@@ -87,7 +87,7 @@ class ActionsPage(QueueView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         query = self.request.GET
-        before, below = (parse_offset(query.get(name, "")) for name in ("before", "below"))
+        before, below = (parse_number(query.get(name, "")) for name in ("before", "below"))
         model, object_id = query.get("model"), query.get("object")
         is_part = bool(model or object_id) or before is not None or below is not None
         recorded, unread = records(self.request, model, object_id, below)
@@ -169,9 +169,8 @@ def records(
 
 def _row(request: HttpRequest, offset: int, one: Action) -> Row:
     name = group_title(one.topic, one.group) if one.group else one.topic
-    url = allowed_url(request, "topic", topic=one.topic)
-    if one.group:
-        url = allowed_url(request, "group", topic=one.topic, group=one.group)
+    page = "group" if one.group else "topic"
+    url = allowed_url(request, page, topic=one.topic, group=one.group or None)
     return Row(one.at, one.by, name, url, text_of(one), offset=offset)
 
 

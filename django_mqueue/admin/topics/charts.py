@@ -20,7 +20,7 @@ MS = timedelta(milliseconds=1)
 GROUPS_DRAWN = 3
 STYLES = ("finished", "second", "third")
 PARTLY_READ = gettext_lazy("Computed from a part of the messages.")
-AT_LEAST = gettext_lazy(
+MINIMUMS_NOTE = gettext_lazy(
     "Numbers before %(time)s are minimums, or missing: messages older than the retention may have been deleted."
 )
 FINISHED = gettext_lazy(
@@ -91,7 +91,7 @@ def throughput(rates: Rates, finished: Sequence[tuple[str, Series]] = ()) -> Saf
     )  # fmt: skip
 
 
-def known(rates: Rates, values: Sequence[float], since: datetime | None) -> Values:
+def with_gaps(rates: Rates, values: Sequence[float], since: datetime | None) -> Values:
     """Return the values, with None for each step whose count is not known.
 
     A step is not known if nothing was counted in it and it begins before ``since``. The last step is not known if it
@@ -109,14 +109,14 @@ def known(rates: Rates, values: Sequence[float], since: datetime | None) -> Valu
 
 def _per_minute(rates: Rates, series: Series, since: datetime | None) -> Values:
     minutes = rates.step / timedelta(minutes=1)
-    return known(rates, [value / minutes for value in series.values], since)
+    return with_gaps(rates, [value / minutes for value in series.values], since)
 
 
 def exactness(rates: Rates, series: Sequence[Series]) -> str:
     """Return a note that says which numbers of the chart are not exact."""
     notes = [
         PARTLY_READ if any(one.how == "about" for one in series) else "",
-        _since(AT_LEAST, rates, rates.published_from),
+        _since(MINIMUMS_NOTE, rates, rates.published_from),
         _since(FINISHED, rates, rates.finished_from),
         INCOMPLETE if rates.at is not None else "",
     ]
@@ -168,7 +168,7 @@ def lag_values(now: int, rates: Rates) -> Values:
     return found[::-1]
 
 
-def times(latency: Latency) -> SafeString:
+def latency_chart(latency: Latency) -> SafeString:
     """Return the chart of latencies: percentiles of the time from publication to the end of handling."""
 
     def part(name: str) -> Values:

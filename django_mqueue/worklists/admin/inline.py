@@ -11,6 +11,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
+from ...admin.base.tables import NoChanges
 from ...admin.base.urls import link
 from ..models import WorkItem
 from ..rights import visible
@@ -18,14 +19,13 @@ from ..searching import visible_to
 from . import display
 
 
-class WorkItemInline(GenericTabularInline):
+class WorkItemInline(NoChanges, GenericTabularInline):
     """For ``inlines`` of any ``ModelAdmin``: all work items about the object that the user may view."""
 
     model = WorkItem
     ct_field, ct_fk_field = "linked_type", "linked_id"
     fields = readonly_fields = ("item", "worklist", "state_badge", "assigned", "due", "created")
     extra = max_num = 0
-    can_delete = False
     verbose_name_plural = _("work items")
     state_badge = staticmethod(display.state_badge)
     assigned = staticmethod(display.assignee)
@@ -44,9 +44,3 @@ class WorkItemInline(GenericTabularInline):
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return bool(visible(request.user))
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False

@@ -17,8 +17,8 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ...admin.base.forms import parse_offset
-from ...admin.base.tables import LIMIT, BoundedPaginator, Found, PagedChangeList
+from ...admin.base.forms import parse_number
+from ...admin.base.tables import LIMIT, BoundedPaginator, Found, NoChanges, PagedChangeList
 from ...admin.messages.masking import sees_all
 from .. import states
 from ..figures import overdue
@@ -64,7 +64,7 @@ def _action(verb: str) -> Callable[..., HttpResponse | None]:
     return ask
 
 
-class WorkItemAdmin(ModelAdmin):
+class WorkItemAdmin(NoChanges, ModelAdmin):
     """Work items: people change them by steps only. The list's cost does not depend on the number of items."""
 
     list_display = ("title", display.state_badge, "kind", display.assignee, display.due, display.created)
@@ -74,12 +74,10 @@ class WorkItemAdmin(ModelAdmin):
     search_help_text = gettext_lazy(
         "The number of an item, the id of its message or its linked object, or the value of an attribute"
     )
-    list_select_related = ("assignee", "team")
     list_per_page = 50
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
     sortable_by = ()
-    change_list_template = "admin/mqueue_worklists/workitem/change_list.html"
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return bool(visible(request.user))
@@ -88,15 +86,6 @@ class WorkItemAdmin(ModelAdmin):
         if obj is None:
             return bool(visible(request.user))
         return obj.worklist in {worklist.name for worklist in visible(request.user)}
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: WorkItem | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: WorkItem | None = None) -> bool:
-        return False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[WorkItem]:
         """Return the items that the user may view, without an order: the view's filter sets it."""
@@ -147,9 +136,6 @@ class WorkItemAdmin(ModelAdmin):
             found.keys = first_due(queryset, LIMIT + 1)
             queryset = found
         return BoundedPaginator(queryset, per_page, rows=self.get_queryset(request))
-
-    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
-        return ()
 
     def has_take_permission(self, request: HttpRequest) -> bool:
         """Return whether the user may take any steps other than comments, on some worklist."""
@@ -203,7 +189,7 @@ class WorkItemAdmin(ModelAdmin):
     def item_of(self, request: HttpRequest, object_id: str) -> WorkItem:
         """Return the item of a URL. Raises ``Http404`` if there is none that the user may see."""
         found: WorkItem = get_object_or_404(
-            self.get_queryset(request).defer(None), pk=parse_offset(object_id)
+            self.get_queryset(request).defer(None), pk=parse_number(object_id)
         )
         return found
 

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from django.views.generic import TemplateView
 
 from ...admin.base.display import Text, duration, printable
-from ...admin.base.forms import parse_offset
+from ...admin.base.forms import parse_number
 from ...admin.messages import payloads
 from ...admin.messages.masking import sees_all
 from ...browse.masking import masked
@@ -138,7 +138,7 @@ class StepPage(WorklistView):
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         given = request.POST if request.method == "POST" else request.GET
         pairs = [one.partition("-") for one in given.getlist("item")][:ITEMS_MAX]
-        numbers = [(parse_offset(pk), parse_offset(version)) for pk, _dash, version in pairs]
+        numbers = [(parse_number(pk), parse_number(version)) for pk, _dash, version in pairs]
         versions = {pk: version for pk, version in numbers if pk is not None and version is not None}
         self.items = list(self.model_admin.get_queryset(request).filter(pk__in=versions).order_by("pk"))
         for item in self.items:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from django_mqueue.tasks.options import Recurring
+from django_mqueue.tasks.options import RecurringOptions
 from django_mqueue.tasks.timetable import Timetable
 
 DAY = datetime(2026, 3, 28, 12, 0, 30, tzinfo=UTC)
@@ -66,7 +66,7 @@ def test_without_a_time_zone_it_is_that_of_django() -> None:
 
 def test_positional_arguments_must_be_a_list() -> None:
     with pytest.raises(TypeError, match="args must be a list or tuple, not str"):
-        Recurring.read(
+        RecurringOptions.read(
             "sales", {"task": "tests.features.tasks.jobs.add", "cron": "* * * * *", "args": "daily"}
         )
 

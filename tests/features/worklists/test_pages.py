@@ -247,7 +247,7 @@ class TestItem:
             assert "4711" not in page_of(client, item)
 
     def test_a_step_is_not_published_by_hand(self, refunds: type[Worklist], admin_client: Client) -> None:
-        form = {"topic": "worklist.refunds", "payload_is": "json", "payload": "{}", "id": "work 1 2"}
+        form = {"topic": "worklist.refunds", "payload_format": "json", "payload": "{}", "id": "work 1 2"}
         page = admin_client.post(reverse("admin:django_mqueue_publish_message"), form).content.decode()
         assert "The messages of this topic are the steps of work items. Change the items." in page
 

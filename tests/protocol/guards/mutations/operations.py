@@ -52,8 +52,8 @@ MUTATIONS = (
         "each step checks the permission of the user who started the operation",
         "a user is dismissed, and a worker continues to delete dead letters for this user",
         _BACKGROUND,
-        "    if not entry.user.has_perms([",
-        "    if False and not entry.user.has_perms([",
+        "    if not all(entry.user.has_perm(",
+        "    if False and not all(entry.user.has_perm(",
         f"{_TESTS}::test_the_user_loses_the_permission",
     ),
 )
