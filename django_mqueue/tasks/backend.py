@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any, TypeAlias
 
 from django.apps import apps
@@ -227,6 +227,8 @@ class MQueueBackend(BaseTaskBackend):
             id = first if newest is None else following(newest)
             message = self.new_message(id, task, args, kwargs)
             if publish_once(id.topic, message, id.partition, self.using).created:
+                if newest is not None and unique.on_conflict == "replace":
+                    self.unschedule(newest)  # This one may end, and be deleted, before the other one is due.
                 return new_result(task, id, args, kwargs), True
         raise MQueueError(
             f"job {first} was not enqueued: other transactions took each id of its key, {TRIES} times"
@@ -308,6 +310,23 @@ class MQueueBackend(BaseTaskBackend):
             except UnknownTask as error:
                 text = f"TASKS[{self.alias!r}]['OPTIONS']['recurring'][{name!r}]: {error}"
                 found.append(Error(text, id="django_mqueue.E005"))
+        for other in task_backends.all():
+            if isinstance(other, MQueueBackend) and other.alias < self.alias:
+                for name, _ in sorted(self._firings().items() & other._firings().items()):
+                    text = f"TASKS[{self.alias!r}]['OPTIONS']['recurring'][{name!r}]: TASKS[{other.alias!r}] has a job"
+                    text += " of this name, queue and priority, so only one of them would fire: rename one"
+                    found.append(Error(text, id="django_mqueue.E005"))
+        return found
+
+    def _firings(self) -> dict[str, JobId]:
+        """Return what the ids of the firings of each recurring job have in common."""
+        found = {}
+        for name, options in self.mqueue_options.recurring.items():
+            with suppress(
+                Exception
+            ):  # ``check`` reports a wrong task. A limit's function for the key may raise anything.
+                task = self.recurring_task(options)
+                found[name] = self.new_id(task, options.args, options.kwargs, name, spread=1)
         return found
 
 

@@ -146,7 +146,8 @@ class RecurringJob:
         latest = str(self.firing(options.timetable.last_before(following)))
         # This firing may have waited past the due time of a later one. Then ``following`` waits for the later one.
         last = latest if latest != message.id and job_is_open(self._using, latest) else message.id
-        self._enqueue(following, str(previous) if skips else last)
+        if skips or not is_running:  # A firing that waits does so when it starts. So one waits at a time.
+            self._enqueue(following, str(previous) if skips else last)
         is_late = options.catch_up == "none" and is_first and options.timetable.next_after(due) <= now
         # Not while the previous one runs: the next firing waits only for the end of this one.
         if is_late and not is_running and not self._is_copy(message):
@@ -208,11 +209,12 @@ def enqueue_firings(backend: MQueueBackend, queue: str) -> None:
         try:
             if job.task.queue_name == queue:
                 job.enqueue_next()
-        except DatabaseError as error:
-            if not errors.is_lock_wait(error):
+        except Exception as error:  # Also from the function for the key of a limit.
+            # After a lock wait, an open transaction stores this firing. The worker must renew its leases.
+            if isinstance(error, DatabaseError) and errors.is_lock_wait(error):
+                continue
+            if errors.is_temporary(error):
                 raise
-            # An open transaction stores this firing. The worker must renew its leases, and tries again in a minute.
-        except Exception as error:  # For example from the function for the key of a limit.
             logger.error("recurring job not enqueued: %s: %s", job.name, error)
 
 

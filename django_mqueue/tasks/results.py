@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 from django.utils.module_loading import import_string
@@ -62,16 +64,20 @@ def task_of(path: str, **values: Any) -> Task[..., Any]:
 
 
 def row_of(using: str, id: JobId) -> Row | None:
-    """Return the newest row of a job, by ``job_rows.COLUMNS``; None if there is none. One to three statements."""
+    """Return the newest row of a job, by ``job_rows.COLUMNS``. One to three statements.
+
+    None if there is none, and if a ``reset`` of the group has passed the job: its state is deleted, and it never runs.
+    """
     with session.raises_not_migrated(using):
         row = job_rows.by_id(using, GROUP, (id.topic, scheduled_topic(id.topic)), id.partition, str(id))
         if row is None:
             # Read before the copies, because a promotion turns a parked retry into a copy.
             row = job_rows.parked(using, GROUP, id.topic, id.partition, str(id))
-        if row is None or (row["acked"] and _status(row) != TaskResultStatus.SUCCESSFUL):
+        has_failed = row is not None and row["acked"] and _status(row) != TaskResultStatus.SUCCESSFUL
+        if row is None or has_failed or row["is_before_start"]:
             # A retry that was parked, or a redrive, continues the job as another message.
             row = job_rows.newest_copy(using, GROUP, id.topic, str(id)) or row
-    return row
+    return None if row is None or row["is_before_start"] else row
 
 
 def job_of(using: str, text: object) -> tuple[JobId, Row] | None:
@@ -120,16 +126,16 @@ def result_of(id: JobId, alias: str, row: Row) -> TaskResult[Any]:
     )
     finished = status in (TaskResultStatus.SUCCESSFUL, TaskResultStatus.FAILED)
     attempt = int(row["retry_count"] or 0) + int(row["handed"] or 0)
-    starts = [to_datetime(error.get("since", error["at"])) for error in errors]
+    starts = [_as_django(to_datetime(error.get("since", error["at"]))) for error in errors]
     if row["handed"] and row["delivered_to"]:
-        starts.append(to_datetime(row["delivered_at"]))
+        starts.append(_as_django(to_datetime(row["delivered_at"])))
     result: TaskResult[Any] = TaskResult(
         task=task,
         id=str(id),
         status=status,
-        enqueued_at=to_datetime(row["created_at"]),
+        enqueued_at=_as_django(to_datetime(row["created_at"])),
         started_at=min(starts, default=None),
-        finished_at=to_datetime(row["acked_at"]) if finished else None,
+        finished_at=_as_django(to_datetime(row["acked_at"])) if finished else None,
         last_attempted_at=max(starts, default=None),
         args=payload["args"],
         kwargs=payload["kwargs"],
@@ -152,7 +158,7 @@ def running_result(message: Message, worker: str) -> TaskResult[Any]:
     return replace(
         new_result(task, id, message.payload["args"], message.payload["kwargs"]),
         status=TaskResultStatus.RUNNING,
-        enqueued_at=message.published_at,
+        enqueued_at=_as_django(message.published_at),
         started_at=now,
         last_attempted_at=now,
         errors=[_error(message.last_error)] if message.last_error else [],
@@ -178,6 +184,11 @@ def new_result(
         errors=[],
         worker_ids=[],
     )
+
+
+def _as_django(at: datetime) -> datetime:
+    """Return a time as ``timezone.now()`` would: without time zone if ``USE_TZ`` is False."""
+    return at if settings.USE_TZ else timezone.make_naive(at, timezone.get_default_timezone())
 
 
 def _status(row: Row) -> TaskResultStatus:

@@ -21,20 +21,23 @@ LAST = "~"
 """Sorts after every other character that job ids contain."""
 _SELECT = (
     "SELECT m.topic, m.`offset`, m.payload, m.metadata, m.available_at, m.created_at, s.acked, s.in_flight,"
-    " s.invisible_until, s.retry_count, s.handed, s.delivered_to, s.delivered_at, s.acked_at, s.errors, s.result"
+    " s.invisible_until, s.retry_count, s.handed, s.delivered_to, s.delivered_at, s.acked_at, s.errors, s.result,"
+    " s.message_offset IS NULL AND m.`offset` <= (SELECT r.offset_acked FROM queue_offsets r"
+    " FORCE INDEX (queue_offsets_partition) WHERE r.consumer_group = %s AND r.topic = m.topic AND r.partition_key = '')"
     " FROM queue_messages m FORCE INDEX ({index})"
     f" LEFT JOIN {STATE_OF_MESSAGE}"
 )
 COLUMNS = (
     "topic", "offset", "payload", "metadata", "available_at", "created_at", "acked", "in_flight", "invisible_until",
     "retry_count", "handed", "delivered_to", "delivered_at", "acked_at", "errors", "result",
+    "is_before_start",
 )  # fmt: skip
 
 
 def by_id(using: str, group: str, topics: tuple[str, str], partition: str, id: str) -> dict[str, Any] | None:
     """Return the job with this id, by ``COLUMNS``; None if it is in neither of the topics."""
     where = "m.topic IN (%s, %s) AND m.partition_key = %s AND m.id = %s AND m.consumer_group = '' LIMIT 1"
-    return _first(using, "queue_messages_dedupe", where, [group, *topics, partition, id])
+    return _first(using, "queue_messages_dedupe", where, group, [*topics, partition, id])
 
 
 def newest_id(
@@ -60,7 +63,7 @@ def newest_copy(using: str, group: str, topic: str, id: str) -> dict[str, Any] |
         "m.topic = %s AND m.failed_group IS NULL AND m.original_id = %s AND m.consumer_group = %s"
         " ORDER BY m.`offset` DESC LIMIT 1"
     )
-    return _first(using, "queue_messages_due", where, [group, topic, id, group])
+    return _first(using, "queue_messages_due", where, group, [topic, id, group])
 
 
 def parked(using: str, group: str, topic: str, partition: str, id: str) -> dict[str, Any] | None:
@@ -69,8 +72,8 @@ def parked(using: str, group: str, topic: str, partition: str, id: str) -> dict[
         "m.topic = %s AND m.partition_key = %s AND m.id > %s AND m.id < %s AND m.consumer_group = %s"
         " ORDER BY m.id DESC LIMIT 1"
     )
-    params = [group, scheduled_topic(topic), partition, id + PARKED, id + PARKED + LAST, group]
-    if (row := _first(using, "queue_messages_dedupe", where, params)) is None:
+    params = [scheduled_topic(topic), partition, id + PARKED, id + PARKED + LAST, group]
+    if (row := _first(using, "queue_messages_dedupe", where, group, params)) is None:
         return None
     retry = json.loads(row["metadata"])["retry"]
     return {
@@ -79,8 +82,8 @@ def parked(using: str, group: str, topic: str, partition: str, id: str) -> dict[
     }  # fmt: skip
 
 
-def _first(using: str, index: str, where: str, params: list[str]) -> dict[str, Any] | None:
-    rows = session.fetch(using, f"{_SELECT.format(index=index)} WHERE {where}", params)
+def _first(using: str, index: str, where: str, group: str, params: list[str]) -> dict[str, Any] | None:
+    rows = session.fetch(using, f"{_SELECT.format(index=index)} WHERE {where}", [group, group, *params])
     return dict(zip(COLUMNS, rows[0], strict=True)) if rows else None
 
 

@@ -182,6 +182,16 @@ def test_a_job_waits_for_a_naive_time_if_the_project_has_no_time_zones() -> None
         assert jobs.seen == []
 
 
+def test_all_times_are_naive_if_the_project_has_no_time_zones() -> None:
+    with override_settings(USE_TZ=False, TIME_ZONE="UTC"):
+        result = jobs.add.enqueue(1, 2)
+        work()
+        result.refresh()
+        times = [result.enqueued_at, result.started_at, result.last_attempted_at, result.finished_at]
+        assert times == sorted(times)
+        assert all(at is not None and timezone.is_naive(at) for at in times)
+
+
 def test_the_highest_priority_runs_first() -> None:
     for priority in (0, -100, 100, 5):
         jobs.echo.using(priority=priority).enqueue(priority)

@@ -6,13 +6,16 @@ import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
+from django.db import ProgrammingError
 from django.test import override_settings
 
-from django_mqueue import redrive
+from django_mqueue import redrive, reset
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.tasks import Limit, MQueueBackend, RecurringJob, recurring_jobs
 from django_mqueue.tasks.compat import task_backends, task_enqueued
@@ -157,6 +160,28 @@ def test_a_firing_waits_for_the_one_that_was_due_while_no_worker_ran(options: di
         assert jobs.seen[:2] == [1, 2]
 
 
+def test_one_firing_waits_at_a_time() -> None:
+    """A job that hangs, or is slower than its interval, would leave a firing for each due time."""
+    with unfinished_firing():
+        for _ in range(3):
+            work()
+            assert (len(logged()), scheduled()) == (2, [])
+        wait_is_over()
+        work()
+        wait_is_over()
+        work()
+        assert jobs.seen == [1, 2, 1]
+        assert scheduled() == [text(due(2))]
+
+
+def test_a_firing_does_not_wait_for_one_that_a_reset_has_passed() -> None:
+    with unfinished_firing():
+        reset("tasks.default", "tasks", "latest")
+        Message.objects.filter(topic__endswith="_scheduled").update(available_at=0)
+        work()
+    assert jobs.seen == [1, 1]
+
+
 def test_a_firing_waits_for_the_latest_of_those_that_wait() -> None:
     """Firing -1 waits for -2, past the due time of 0, which is not promoted yet. It enqueues 1."""
     with recurring(task="succeeds_later"):
@@ -168,6 +193,8 @@ def test_a_firing_waits_for_the_latest_of_those_that_wait() -> None:
         later.pk, later.message_id = None, str(the_job().firing(due(0)))
         later.save()
         drain()  # A worker would enqueue firing 1 when it starts.
+        wait_is_over()
+        drain()
         found = Message.objects.get(message_id=str(the_job().firing(due(1))))
         assert found.metadata["headers"]["task-previous"] == later.message_id
 
@@ -328,15 +355,25 @@ def test_a_task_that_cannot_be_imported_does_not_stop_the_worker(caplog: pytest.
     ]
 
 
+@pytest.mark.parametrize("error", [KeyError("gone"), ProgrammingError(1146, "Table 'gone' doesn't exist")])
 def test_a_limit_whose_key_fails_does_not_stop_the_worker(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    error: Exception, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    accounts: dict[str, str] = {}
-    limit = Limit(1, key=lambda *args: accounts["gone"])
+    limit = Limit(1, key=Mock(side_effect=error))
     monkeypatch.setattr(jobs.add.func, "mqueue_job_options", {"limit": limit}, raising=False)
     with recurring():
         work()
-    assert "recurring job not enqueued: sums: 'gone'" in caplog.text
+    assert f"recurring job not enqueued: sums: {error}" in caplog.text
+
+
+def test_two_backends_cannot_have_the_same_job() -> None:
+    """Its firings would have the same ids, so each due time would have the firing of one backend."""
+    with recurring():
+        both = settings.TASKS | {"atomic": settings.TASKS["default"]}
+    with override_settings(TASKS=both):
+        assert task_backends["atomic"].check() == []
+        (error,) = task_backends["default"].check()
+        assert "['sums']: TASKS['atomic'] has a job of this name" in error.msg
 
 
 def test_arguments_that_are_too_long_do_not_stop_the_worker(caplog: pytest.LogCaptureFixture) -> None:

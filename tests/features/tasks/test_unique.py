@@ -11,9 +11,11 @@ from django.db import connection, transaction
 from django.test import override_settings
 from django.utils import timezone
 
+from django_mqueue import reset, subscribe
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.tasks import JobExists, MQueueBackend, Unique, job_options
-from django_mqueue.tasks.compat import task, task_backends, task_enqueued
+from django_mqueue.tasks.compat import TaskResultDoesNotExist, task, task_backends, task_enqueued
+from django_mqueue.tasks.job_ids import GROUP, topic_of
 from django_mqueue.testing import drain
 from tests.support.statements import counted
 from tests.support.transactions import Background, HeldTransaction
@@ -163,6 +165,26 @@ def test_a_scheduled_job_replaces_one_that_waits() -> None:
     drain()
     drain()
     assert jobs.seen == ["new"]
+
+
+def test_a_replaced_job_does_not_come_back() -> None:
+    """The job that replaced it is cancelled. It may as well have ended long before, and been deleted."""
+    later = timezone.now() + timedelta(hours=1)
+    jobs.index.using(run_after=later).enqueue("tea", "old")
+    assert task_backends["default"].cancel(jobs.index.using(run_after=later).enqueue("tea", "new").id)
+    Message.objects.update(available_at=1)
+    drain()
+    drain()
+    assert jobs.seen == []
+
+
+def test_a_job_that_a_reset_has_passed_does_not_count() -> None:
+    first = jobs.refresh_prices.enqueue("tea")
+    subscribe(topic_of("default"), GROUP, "latest")
+    reset(topic_of("default"), GROUP, "latest")
+    with pytest.raises(TaskResultDoesNotExist):
+        first.refresh()
+    assert jobs.refresh_prices.enqueue("tea").id != first.id
 
 
 def test_inside_a_transaction_it_sees_its_own_jobs() -> None:

@@ -235,4 +235,28 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if cursor.rowcount > 2:",
         "features/dead_letters/test_redrive.py::test_a_message_that_fails_again_after_a_reset_has_its_new_failure",
     ),
+    mutation(
+        "a reset leaves a reader of the log a reader",
+        "messages for other groups are deleted before it has read them",
+        "service/group_positions.py",
+        "reads_log=found.reads_log",
+        "reads_log=False",
+        "features/groups/test_log_readers.py::test_a_reset_leaves_it_a_reader",
+    ),
+    mutation(
+        "a pass of garbage collection is due if the last one ended in the future",
+        "after a clock that was ahead is set back, nothing is deleted until its time comes",
+        "store/garbage.py",
+        " OR updated_at > {NOW_MS}",
+        "",
+        f"{_RETENTION}::test_a_pass_that_ended_before_the_clock_was_set_back_delays_nothing",
+    ),
+    mutation(
+        "the command gc begins at the first message",
+        "it leaves garbage that lies before the place where the workers have stopped",
+        "protocol/retention/garbage_collection.py",
+        "        session.run(self.using, lambda cursor: garbage.move_cursor(cursor, self.topic, 0, done=False))\n",
+        "",
+        f"{_RETENTION}::test_gc_begins_at_the_first_message_and_ends_at_the_last",
+    ),
 )

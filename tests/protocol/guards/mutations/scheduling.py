@@ -172,4 +172,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_HELD}::test_an_id_that_was_cancelled_can_be_scheduled_again[this transaction-publish]",
         f"{_HELD}::test_an_id_that_was_cancelled_can_be_scheduled_again[another one-publish_many]",
     ),
+    mutation(
+        "a replace that stores nothing keeps the scheduled message",
+        "it is deleted, and nothing is delivered in its place",
+        "service/storing.py",
+        "            transaction.set_rollback(True, using=using)\n",
+        "            pass\n",
+        f"{_BY_ID}::test_an_id_that_is_also_in_the_log_stays_scheduled",
+        f"{_BY_ID}::test_an_id_that_another_transaction_sends_now_stays_scheduled",
+    ),
 )
