@@ -148,6 +148,7 @@ def _add_dead_letters(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--id", action="append", help="only dead letters of messages with this id; may be repeated"
     )
+    parser.add_argument("--key", help="only dead letters of messages with this key")
     parser.add_argument("--error", help="only this exception, for example ValueError")
     parser.add_argument(
         "--failed-after", type=parse_time, help="only those that failed at this time or later"
@@ -165,13 +166,16 @@ def _add_redrive(parser: ArgumentParser) -> None:
 def redrive_or_purge(options: Options, output: Output) -> None:
     """Redrive or purge dead letters: the name of the verb says which."""
     verb, topic, group = options["subcommand"], options["topic"], options["group"]
-    ids, limit = options["id"], options["limit"]
+    ids, key, limit = options["id"], options["key"], options["limit"]
     names = ("error", "failed_after", "failed_before")
     filters = {name: options[name] for name in names if options[name] is not None}
     paths = payload_filters(options)
     selection = services.selection(
         topic, group, {**filters, **paths} or None, options["database"], redrives=verb == "redrive"
     )
+    if key is not None:
+        fits = selection.fits
+        selection.fits = lambda dead_letter: dead_letter.key == key and fits(dead_letter)
     asks = not options.get("yes", True)
     total = 1
     if options["dry_run"] or asks:
@@ -180,7 +184,7 @@ def redrive_or_purge(options: Options, output: Output) -> None:
         if asks:
             confirm(options, f"Delete {total} dead letters of topic {topic!r}?")
         selection.record = BulkRecord(
-            Author(options["by"], options["why"]), verb, topic, group or "", limit=limit, id=ids,
+            Author(options["by"], options["why"]), verb, topic, group or "", limit=limit, id=ids, key=key,
             filters={**{name: str(given) for name, given in filters.items()}, **dict.fromkeys(paths, "…")} or None,
         )  # fmt: skip
         total = selection.run(ids, limit, dry_run=False, rate=options.get("rate"))

@@ -167,7 +167,7 @@ def _remedy(alias: str, found: MessageTimeline, explanation: Explanation) -> str
     failed_group = explanation.group or found.message.group or "GROUP"
     of_group = ("--group", group) if explanation.group else ("--all-groups",)
     key = key_of(found.partition)
-    selected = (*of_group, "--id", id, *(() if key is None else ("--key", key)))
+    identified = ("--id", id, *(() if key is None else ("--key", key)))
     start: tuple[str, ...] = (
         "runconsumer",
         f"{original}:{explanation.group}" if explanation.group else original,
@@ -178,11 +178,11 @@ def _remedy(alias: str, found: MessageTimeline, explanation: Explanation) -> str
         reasons.RESUME: ("mqueue", "resume", topic, group),
         reasons.START_WORKER: start,
         reasons.RELEASE: ("mqueue", "release", topic, group, "--partition", found.partition),
-        reasons.REDRIVE: ("mqueue", "redrive", original, "--group", failed_group, "--id", id),
+        reasons.REDRIVE: ("mqueue", "redrive", original, "--group", failed_group, *identified),
         reasons.RESET: ("mqueue", "reset", topic, group, str(found.row_offset), "--dry-run"),
         reasons.SUBSCRIBE: ("mqueue", "subscribe", topic, group),
-        reasons.UNHOLD: ("mqueue", "unhold", original, *selected),
-        reasons.HURRY: ("mqueue", "hurry", original, *selected),
+        reasons.UNHOLD: ("mqueue", "unhold", original, *of_group, *identified),
+        reasons.HURRY: ("mqueue", "hurry", original, *of_group, *identified),
         reasons.LOOK_AT_FIRST: ("mqueue", "why", topic, str(explanation.first), "--group", group),
     }
     command = commands.get(explanation.remedy or "")

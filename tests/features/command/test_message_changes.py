@@ -145,6 +145,18 @@ def test_redrive_and_purge(mqueue: Run, mqueue_json: Json) -> None:
     assert [found.action for found in recent("orders")][:2] == ["purge", "redrive"]
 
 
+def test_a_dead_letter_is_chosen_by_its_id_and_key(mqueue_json: Json) -> None:
+    for key in ("ann", "bob"):
+        publish("orders", key, id="a", key=key)
+    with Subscription("orders", "billing") as subscription:
+        for delivery in poll_until(subscription, 2):
+            delivery.reject("no")
+        assert mqueue_json("redrive", "orders", "--id", "a", "--key", "ann")["dead_letters"] == 1
+        assert [found.payload for found in poll_until(subscription, 1)] == ["ann"]
+    assert mqueue_json("purge", "orders", "--key", "ann", "--dry-run")["dead_letters"] == 0
+    assert mqueue_json("purge", "orders", "--key", "bob", "--dry-run")["dead_letters"] == 1
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

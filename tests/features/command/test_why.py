@@ -68,7 +68,7 @@ def test_each_status(why: Why) -> None:
     dead = Message.objects.get(topic=f"{TOPIC}_dlq").offset
     assert f"It is dead letter {dead} since 20" in text
     assert text.endswith("after 1 failed attempt. Attempt 1 failed: ValueError: never")
-    assert helps == "manage.py mqueue redrive orders --group billing --id dead"
+    assert helps == "manage.py mqueue redrive orders --group billing --id dead --key dead"
     text, helps = why(offsets["waiting"])[GROUP]
     assert text.startswith("Its retry is due at 20")
     assert text.endswith("Attempt 1 failed: ConnectionError: not now")
@@ -285,7 +285,7 @@ def test_a_dead_letter_by_its_own_offset(why: Why) -> None:
     text, helps = why(dead)[""]
     assert text.startswith("It is a dead letter of group billing since 20")
     assert text.endswith("Attempt 1 failed: ValueError: never")
-    assert helps == "manage.py mqueue redrive orders --group billing --id dead"
+    assert helps == "manage.py mqueue redrive orders --group billing --id dead --key dead"
 
 
 def test_no_group_or_not_this_group(why: Why) -> None:
