@@ -126,8 +126,10 @@ def dead_letter_topic(topic: str) -> str:
 
 def dead_letter_suffixes() -> tuple[str, ...]:
     """Return all suffixes of dead-letter topics: the default, and the suffixes set in ``TOPICS``."""
-    sections = {topic: _configured()["TOPICS"][topic] for topic in topics()}
-    own = [topic for topic, one in sections.items() if not isinstance(one, Mapping) or "DLQ_SUFFIX" in one]
+    try:  # Each publish asks. So do not call ``get`` for each topic.
+        own = [topic for topic, section in topics().items() if "DLQ_SUFFIX" in section]
+    except TypeError as error:
+        raise ImproperlyConfigured(WRONG_TOPICS) from error
     return tuple({str(get("DLQ_SUFFIX", topic)) for topic in (None, *own)})
 
 
@@ -177,12 +179,12 @@ def is_masked(topic: str) -> bool:
     return False
 
 
-def topics() -> list[str]:
-    """Return the topics that ``TOPICS`` names."""
+def topics() -> Mapping[str, Any]:
+    """Return ``TOPICS``: settings by topic."""
     found = _configured().get("TOPICS", {})
     if not isinstance(found, Mapping):
         raise ImproperlyConfigured(WRONG_TOPICS)
-    return list(found)
+    return found
 
 
 def _mask_problem(value: Any) -> str | None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 
+from django.db import DatabaseError
+
 from ..inspect import holds, topic_figures
 from ..policy import names
 from ..protocol.retention.garbage_collection import Collector
 from ..stats import topic_list
+from ..store.connection import errors
 from .output import Output
 from .selecting import unknown_topic
 from .verbs import Options, Verb
@@ -20,15 +23,20 @@ def _add(parser: ArgumentParser) -> None:
 def collect(options: Options, output: Output) -> None:
     """Delete the messages that every group is done with and whose retention is over."""
     using = options["database"]
-    for topic in options["topics"]:
-        names.check_topic(topic)
+    topics = list(map(names.check_topic, options["topics"]))
+    rows = []
+    for topic in topics or sorted(topic_list.known_topics(using)):
         if problem := unknown_topic(using, topic):
             output.problem(problem)
-    rows = []
-    for topic in options["topics"] or sorted(topic_list.known_topics(using)):
+            continue
         collector = Collector(using, topic)
-        if not options["dry_run"]:
-            collector.collect_all()
+        try:
+            if not options["dry_run"]:
+                collector.collect_all()
+        except DatabaseError as error:
+            if not errors.is_lock_wait(error):
+                raise
+            output.problem(f"topic {topic!r} stays locked: mqueue blockers names the transaction")
         kept = topic_figures([topic], using=using)[topic].kept
         first = next(iter(holds(topic, using=using)), None)
         rows.append(

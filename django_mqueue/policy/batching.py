@@ -8,10 +8,7 @@ from typing import TypeVar
 PER_STATEMENT = 200
 """Maximum number of partitions, or of receipts, in one statement. A longer one is slower than several short ones."""
 BYTES_PER_STATEMENT = 4 * 1_048_576
-"""Maximum bytes of payloads in one statement. A larger payload has its own statement."""
-
-BYTES_PER_STATEMENT = 4 * 1_048_576
-"""Maximum bytes of the messages that one statement or transaction reads or writes."""
+"""Maximum bytes of the messages that one statement or transaction reads or writes. A larger one has its own."""
 
 Item = TypeVar("Item")
 

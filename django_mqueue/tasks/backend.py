@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from functools import partial
 from typing import Any, TypeAlias
 
 from django.apps import apps
 from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
+from django.db.backends.utils import CursorWrapper
 from django.utils.timezone import is_naive, make_aware
 
 from .. import conf
@@ -22,6 +24,7 @@ from ..policy.names import KIND_MAX, check_publish_topic
 from ..service.publish import check_transaction, publish_new, publish_once
 from ..service.registration import subscribe
 from ..service.scheduling import change_row
+from ..store.connection import session
 from ..store.connection.second_connection import outside_snapshot
 from ..store.queries import job_rows
 from ..store.queries.group_rows import now_ms
@@ -226,13 +229,26 @@ class MQueueBackend(BaseTaskBackend):
                     return found, False
             id = first if newest is None else following(newest)
             message = self.new_message(id, task, args, kwargs)
-            if publish_once(id.topic, message, id.partition, self.using).created:
-                if newest is not None and unique.on_conflict == "replace":
-                    self.unschedule(newest)  # This one may end, and be deleted, before the other one is due.
+            if self._store(id, message, newest if unique.on_conflict == "replace" else None):
                 return new_result(task, id, args, kwargs), True
         raise MQueueError(
             f"job {first} was not enqueued: other transactions took each id of its key, {TRIES} times"
         )
+
+    def _store(self, id: JobId, message: OutgoingMessage, replaced: JobId | None) -> bool:
+        """Publish a unique job. Return False if another transaction has taken its id.
+
+        Delete the job that it replaces, if that is scheduled: this one may end, and be deleted, before that is due.
+        """
+        publish = partial(publish_once, id.topic, message, id.partition, self.using)
+        if replaced is None:
+            return publish().created
+
+        def work(cursor: CursorWrapper) -> bool:
+            self.unschedule(replaced)
+            return publish().created
+
+        return session.run(self.using, work)
 
     def _conflicting(self, id: JobId, within_ms: int) -> TaskResult[Any] | None:
         """Return the result of a job that has not ended, or that was enqueued within these milliseconds."""

@@ -27,7 +27,7 @@ from .backend import MQueueBackend
 from .compat import Task, TaskResult, TaskResultDoesNotExist, task_enqueued
 from .job_ids import GROUP, PAUSED, JobId
 from .options import RecurringOptions
-from .results import job_is_open, new_result
+from .results import has_not_begun, job_is_open, new_result
 
 logger = logging.getLogger("django_mqueue")
 
@@ -137,17 +137,18 @@ class RecurringJob:
             return not is_first or self._is_copy(message) or self._log_skip(message, "it is paused")
         options = self.options
         is_running = is_first and options.overlap != "allow" and job_is_open(self._using, previous)
-        skips = is_running and options.overlap == "skip"
+        # One firing waits at a time. With ``catch_up="all"``, each has its turn.
+        merges = is_running and options.catch_up != "all" and has_not_begun(self._using, previous)
+        skips = is_running and (merges or options.overlap == "skip")
         after = due if options.catch_up == "all" else max(due, now)
         if not is_first:
             # The next firing may have been enqueued by the first attempt, and deleted since.
             after = max(after, now - timedelta(seconds=conf.get("RETENTION", message.topic)))
         following = options.timetable.next_after(after)
-        latest = str(self.firing(options.timetable.last_before(following)))
+        latest = self._last_due(now) or str(self.firing(options.timetable.last_before(following)))
         # This firing may have waited past the due time of a later one. Then ``following`` waits for the later one.
         last = latest if latest != message.id and job_is_open(self._using, latest) else message.id
-        if skips or not is_running:  # A firing that waits does so when it starts. So one waits at a time.
-            self._enqueue(following, str(previous) if skips else last)
+        self._enqueue(following, str(previous) if skips else last)
         is_late = options.catch_up == "none" and is_first and options.timetable.next_after(due) <= now
         # Not while the previous one runs: the next firing waits only for the end of this one.
         if is_late and not is_running and not self._is_copy(message):

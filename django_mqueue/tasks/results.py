@@ -104,6 +104,12 @@ def job_is_open(using: str, id: object) -> bool:
     return job is not None and is_open(job[1])
 
 
+def has_not_begun(using: str, id: object) -> bool:
+    """Return whether there is a job with this id that has not ended, and no attempt of it has begun."""
+    job = job_of(using, id)
+    return job is not None and is_open(job[1]) and not (job[1]["retry_count"] or job[1]["handed"])
+
+
 def backend_of(row: Row) -> str | None:
     """Return the alias of the backend that enqueued a job."""
     alias = json.loads(row["metadata"])["headers"].get(BACKEND)
@@ -120,7 +126,9 @@ def result_of(id: JobId, alias: str, row: Row) -> TaskResult[Any]:
     if backend_of(row) != alias:
         raise TaskResultDoesNotExist(str(id))
     status, errors = _status(row), json.loads(row["errors"] or "[]")
-    run_after = to_datetime(row["available_at"]) if row["available_at"] > row["created_at"] else None
+    run_after = (
+        _as_django(to_datetime(row["available_at"])) if row["available_at"] > row["created_at"] else None
+    )
     task = task_of(
         metadata["kind"], priority=id.priority, queue_name=id.queue, run_after=run_after, backend=alias
     )

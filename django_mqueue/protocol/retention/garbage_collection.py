@@ -62,7 +62,7 @@ class Collector:
     def collect_all(self) -> None:
         """Delete the topic's garbage from its first message on, and wait for locks on the topic.
 
-        Raises ``OperationalError`` if the topic stays locked for longer than ``innodb_lock_wait_timeout``.
+        Raises ``OperationalError`` if the topic stays locked for ten times ``innodb_lock_wait_timeout``.
         """
         session.run(self.using, lambda cursor: garbage.move_cursor(cursor, self.topic, 0, done=False))
         while self.collect_page(all_at_once=True):

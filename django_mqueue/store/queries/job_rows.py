@@ -13,6 +13,7 @@ from django.db.backends.utils import CursorWrapper
 
 from ...policy.names import scheduled_topic
 from ...policy.outcomes import PARKED_AT
+from .. import offsets
 from ..connection import session
 from ..connection.dialect import STATE_OF_MESSAGE
 from ..scheduling.parked_retries import PARKED
@@ -76,9 +77,15 @@ def parked(using: str, group: str, topic: str, partition: str, id: str) -> dict[
     if (row := _first(using, "queue_messages_dedupe", where, group, params)) is None:
         return None
     retry = json.loads(row["metadata"])["retry"]
+    registration = offsets.registration(using, group, topic)
+    is_before_start = (  # Promotion drops it then.
+        registration is not None
+        and registration.generation != retry["life"]
+        and registration.start >= retry["offset"]
+    )
     return {
         **row, "topic": topic, "available_at": row["created_at"], "acked": 1, "invisible_until": PARKED_AT,
-        "retry_count": retry["count"], "errors": json.dumps(retry["errors"]),
+        "retry_count": retry["count"], "errors": json.dumps(retry["errors"]), "is_before_start": is_before_start,
     }  # fmt: skip
 
 

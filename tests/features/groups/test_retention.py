@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe
@@ -25,7 +27,7 @@ from tests.support.subscribers import (
     watermark,
     with_state,
 )
-from tests.support.transactions import Background, HeldTransaction, statements, wait_until
+from tests.support.transactions import PATIENCE, Background, HeldTransaction, statements, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -240,16 +242,38 @@ def test_a_pass_that_ended_before_the_clock_was_set_back_delays_nothing() -> Non
 
 
 @override_settings(MQUEUE=HOUR)
-def test_gc_waits_for_the_topic() -> None:
+@pytest.mark.parametrize("pages", [0, 1])
+def test_gc_waits_for_the_topic(pages: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another transaction locks the topic before the first or the second page."""
+    monkeypatch.setattr(garbage_collection, "PAGE", 2)
+    collected, locked = threading.Semaphore(pages), threading.Event()
+    collect_page, reached = garbage_collection.Collector.collect_page, threading.Event()
+
+    def paused(*arguments: Any, **options: Any) -> bool:
+        if not collected.acquire(blocking=False):
+            reached.set()
+            assert locked.wait(PATIENCE)
+        return collect_page(*arguments, **options)
+
     with Subscription(TOPIC, group=GROUP) as subscription:
-        publish(TOPIC, 1)
-        consume(subscription, 1)
+        publish_many(TOPIC, range(3))
+        consume(subscription, 3)
         settle(subscription)
-        age(TOPIC, timedelta(hours=2))
-        with HeldTransaction(lambda: subscribe(TOPIC, "other")) as held, Background(deleted_by_gc) as gc:
+    age(TOPIC, timedelta(hours=2))
+    monkeypatch.setattr(garbage_collection.Collector, "collect_page", paused)
+    with Background(deleted_by_gc) as gc:
+        assert reached.wait(PATIENCE)
+        with HeldTransaction(lambda: subscribe(TOPIC, "other")) as held:
+            locked.set()
             assert gc.is_blocked
             held.rollback()
-            assert gc.result() == 1
+        assert gc.result() == 3
+
+
+def test_gc_of_an_unknown_topic_leaves_it_unknown() -> None:
+    for _ in range(2):
+        with pytest.raises(CommandError, match="topic 'odrers' is unknown"):
+            call_command("mqueue", "gc", "odrers", stdout=io.StringIO())
 
 
 @override_settings(MQUEUE=QUICK)

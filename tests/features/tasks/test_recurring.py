@@ -160,18 +160,31 @@ def test_a_firing_waits_for_the_one_that_was_due_while_no_worker_ran(options: di
         assert jobs.seen[:2] == [1, 2]
 
 
-def test_one_firing_waits_at_a_time() -> None:
-    """A job that hangs, or is slower than its interval, would leave a firing for each due time."""
-    with unfinished_firing():
+@pytest.mark.parametrize(("catch_up", "runs"), [("one", 2), ("all", 4)])
+def test_one_firing_waits_at_a_time(catch_up: str, runs: int) -> None:
+    """Four firings are due while the first one has not ended. Each would wait, and look every five seconds."""
+    with unfinished_firing(catch_up=catch_up):
         for _ in range(3):
             work()
-            assert (len(logged()), scheduled()) == (2, [])
+            make_due()
+        for _ in range(6):
+            wait_is_over()
+            work()
+    assert jobs.seen == [1, 2, *[1] * runs]
+
+
+def test_the_next_firing_waits_for_the_latest_one_also_after_a_retry() -> None:
+    """No worker ran when firing 0 was due. The retry of firing -2 enqueues firing 1, while firing -1 waits."""
+    with recurring(task="succeeds_later"):
+        work()
+        make_due(due(-2))
+        work()
+        waiting = make_due(due(-1))
         wait_is_over()
         work()
-        wait_is_over()
-        work()
-        assert jobs.seen == [1, 2, 1]
-        assert scheduled() == [text(due(2))]
+        assert jobs.seen[:2] == [1, 2]
+        found = Message.objects.get(message_id=str(the_job().firing(due(1))))
+        assert found.metadata["headers"]["task-previous"] == waiting
 
 
 def test_a_firing_does_not_wait_for_one_that_a_reset_has_passed() -> None:
@@ -193,8 +206,6 @@ def test_a_firing_waits_for_the_latest_of_those_that_wait() -> None:
         later.pk, later.message_id = None, str(the_job().firing(due(0)))
         later.save()
         drain()  # A worker would enqueue firing 1 when it starts.
-        wait_is_over()
-        drain()
         found = Message.objects.get(message_id=str(the_job().firing(due(1))))
         assert found.metadata["headers"]["task-previous"] == later.message_id
 

@@ -252,6 +252,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_RETENTION}::test_a_pass_that_ended_before_the_clock_was_set_back_delays_nothing",
     ),
     mutation(
+        "the command gc waits for a topic that another transaction has locked",
+        "it ends early, and says nothing",
+        "protocol/retention/garbage_collection.py",
+        "                offsets.lock_topic(cursor, self.topic)\n",
+        "                pass\n",
+        f"{_RETENTION}::test_gc_waits_for_the_topic[1]",
+    ),
+    mutation(
         "the command gc begins at the first message",
         "it leaves garbage that lies before the place where the workers have stopped",
         "protocol/retention/garbage_collection.py",
