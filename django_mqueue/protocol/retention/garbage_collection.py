@@ -94,8 +94,8 @@ class Collector:
                 garbage.move_cursor(cursor, self.topic, 0, done=True)
                 return False
             done = self._done(cursor, groups, [(int(o), p, g) for o, p, g in rows])
-            asked = {int(rows[-1][0]), *(o for _, o in done)}
-            old = set(garbage.old_enough(cursor, sorted(asked), retention))
+            asked = {o for _, o in done} | ({int(rows[-1][0])} if all_at_once else set())
+            old = set(garbage.old_enough(cursor, sorted(asked), retention)) if asked else set()
             ripe = sorted(o for _, o in done if o in old)
             free = garbage.lock_unlocked(cursor, ripe) if ripe else set()
             deletable = [(p, o) for p, o in done if o in free]

@@ -187,9 +187,9 @@ def test_all_times_are_naive_if_the_project_has_no_time_zones() -> None:
         result = jobs.add.enqueue(1, 2)
         work()
         result.refresh()
-        times = [result.enqueued_at, result.started_at, result.last_attempted_at, result.finished_at]
-        assert times == sorted(times)
-        assert all(at is not None and timezone.is_naive(at) for at in times)
+        for at in (result.enqueued_at, result.started_at, result.last_attempted_at, result.finished_at):
+            assert at is not None
+            assert abs(timezone.now() - at) < timedelta(minutes=10)
 
 
 def test_the_highest_priority_runs_first() -> None:

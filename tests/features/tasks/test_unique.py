@@ -171,7 +171,7 @@ def test_a_replaced_job_does_not_come_back() -> None:
     """The job that replaced it is cancelled. It may as well have ended long before, and been deleted."""
     later = timezone.now() + timedelta(hours=1)
     jobs.index.using(run_after=later).enqueue("tea", "old")
-    assert task_backends["default"].cancel(jobs.index.using(run_after=later).enqueue("tea", "new").id)
+    assert backend().cancel(jobs.index.using(run_after=later).enqueue("tea", "new").id)
     Message.objects.update(available_at=1)
     drain()
     drain()

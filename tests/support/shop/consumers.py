@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 from django.db import connection, transaction
@@ -31,10 +31,12 @@ from django_mqueue import (
     publish_many,
 )
 from django_mqueue.models import DeliveryState
-from django_mqueue.workers.handler_calls import HandlerCall
 from django_mqueue.workers.sharing import Sharing
 from tests.support.shop.models import Door, Sale, Step
 from tests.support.waiting import PATIENCE, wait_until
+
+if TYPE_CHECKING:  # The tests of upgrades also use this module with an earlier version of the package.
+    from django_mqueue.workers.handler_calls import HandlerCall
 
 if call_seconds := float(os.environ.get("TEST_CALL_SECONDS", "0")):
     # Report this time for each call, so that the worker claims ahead on a slow machine, too.

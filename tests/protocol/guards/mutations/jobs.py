@@ -284,7 +284,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "tasks/recurring.py",
         "skips = is_running and (merges or ",
         "skips = is_running and (",
-        f"{_RECURRING}::test_one_firing_waits_at_a_time",
+        f"{_RECURRING}::test_one_firing_waits_at_a_time[one-2]",
     ),
     mutation(
         "a scheduled job that is replaced is deleted",

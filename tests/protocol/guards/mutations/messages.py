@@ -206,8 +206,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "reset keeps a pause",
         "a group that an operator paused resumes when it is reset",
         "service/group_positions.py",
-        "start, paused=found.paused, resetting=has_rows_left)",
-        "start, paused=False, resetting=has_rows_left)",
+        "paused=found.paused,",
+        "paused=False,",
         f"{_POSITIONS}::test_a_reset_keeps_the_pause",
     ),
     mutation(
