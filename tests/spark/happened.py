@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from django_mqueue.models import DeliveryState, Message
+from django_mqueue.policy.outcomes import ASIDE_AT
 
 HOUR = 3_600_000
 NOON = 1_772_366_400_000
@@ -191,7 +192,8 @@ class History:
             consumer_group=done.group, topic=self.topic,
             partition_key=done.of.key if done.of.key is not None else f" {done.of.offset % 16}",
             message_offset=done.of.offset, acked=done.ending in ENDED, in_flight=done.in_flight,
-            invisible_until=0, retry_count=max(0, done.deliveries - 1), failure_count=len(attempts), delivery_token=1,
+            invisible_until=ASIDE_AT if done.ending == "aside" else 0, retry_count=max(0, done.deliveries - 1),
+            failure_count=len(attempts), delivery_token=1,
             delivered_to="w" if done.delivered else "", delivered_at=done.delivered or done.ended or 0,
             acked_at=done.ended, errors=errors[-ERRORS_KEPT:] or None,
         )  # fmt: skip
