@@ -217,7 +217,7 @@ class _Hooks(list[Callable[[], None]]):
 
 
 def test_each_worker_dies_before_it_writes_the_log(client: Client) -> None:
-    """Also the one that does the last step."""
+    """Even the worker that does the last step dies."""
     give_up(*outgoing(11))
     begun(client)
     with mock.patch.object(background, "transaction", _Hooks()):
