@@ -24,7 +24,7 @@ def _add(parser: ArgumentParser) -> None:
     parser.add_argument("payload", help="JSON, or - to read it from the standard input")
     parser.add_argument("--lines", action="store_true", help="with -: each line is a message")
     parser.add_argument("--bytes", action="store_true", help="the payload is bytes, not JSON")
-    parser.add_argument("--key", help="messages of a key are handled in order")
+    parser.add_argument("--key", help="messages of a key are one partition; strict handlers keep its order")
     parser.add_argument("--id", help="not with --lines; a second message with this id is not stored")
     parser.add_argument("--kind", default="", help="a name for the payload's type")
     parser.add_argument(

@@ -77,8 +77,9 @@ def publish(
     ``payload``: a value that ``DjangoJSONEncoder`` encodes, or ``bytes``. ``kind``: a name for the payload's type.
     ``headers``: a mapping of JSON values. ``using``: a database alias, by default ``MQUEUE["DATABASE"]``.
 
-    ``key``: messages of one key are consumed in order. A message without a key goes to a partition that a hash of its
-    ``id`` selects. ``group``: the message is only for this consumer group, which must be registered.
+    ``key``: messages of one key are one partition. A handler with ``strict=True`` gets them one at a time, in order;
+    other handlers do not. A message without a key goes to a partition that a hash of its ``id`` selects. ``group``: the
+    message is only for this consumer group, which must be registered.
 
     ``priority``: from -100 to 100. Workers claim messages with a higher priority first. Not together with ``key``. An
     ``id`` is unique among the messages of one priority.

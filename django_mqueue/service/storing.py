@@ -36,8 +36,8 @@ def check_message_key(
         names.check_name("group", group, names.GROUP_MAX)
     if names.check_priority(priority) and key is not None:
         raise ValueError(
-            "priority and key exclude each other: messages of a key are delivered in the order in which they were"
-            " published. Leave out one of them"
+            "priority and key exclude each other: a key is one partition, whose messages strict handlers get in the"
+            " order of their offsets. Leave out one of them"
         )
     partition = names.spread_partition(id, conf.get("SPREAD", topic), priority) if key is None else key
     return partition, id, group or ""

@@ -140,10 +140,11 @@ def consumer(
     - ``retry``: a policy, which takes the attempt's number and optionally the exception. It returns the wait in seconds
       or as a ``timedelta``, or None for no retry. Instead of a policy, ``retry`` may be a list of waits, or None for no
       retry.
-    - ``visibility_timeout``: seconds (or a ``timedelta``) for which no other worker gets the message. It is extended
-      while the handler runs. It ends early if the worker has died and another worker takes the partition.
+    - ``visibility_timeout``: seconds (or a ``timedelta``) for ``invisible_until`` of a delivery. The worker extends it
+      while the handler runs, unless it is ``atomic``. Another worker gets the message when it takes over the partition,
+      whether this time is over or not.
     - ``max_runtime``: seconds (or a ``timedelta``) after which the attempt has failed; None: no limit. An ``async``
-      handler is cancelled. Any other handler continues, but can no longer change anything in the queue.
+      handler is cancelled. Any other handler continues, but can no longer settle its message.
     - ``filter``: headers and paths into the payload that must match, or a callable. Other messages are acknowledged
       unread.
     - ``kinds``: the kinds that the handler takes, with parsers of their payloads. Other kinds are dead-lettered.

@@ -72,7 +72,9 @@ class PublishForm(forms.Form):
     topic = _text(gettext_lazy("Topic"), widget=forms.TextInput({"class": "vTextField"}))
     key = _text(
         gettext_lazy("Key"),
-        help_text=gettext_lazy("Messages of one key are delivered in order. Empty: without an order."),
+        help_text=gettext_lazy(
+            "Messages of one key are one partition. Only strict handlers get them in order. Empty: without an order."
+        ),
     )
     id = _text(
         gettext_lazy("Id"),
