@@ -204,7 +204,7 @@ VERBS = [
     ),
     Verb("hold", "keep messages back until unhold", _changes(inspect.hold, "held"), _add, changes=True),
     Verb("unhold", "deliver messages that are held", _changes(inspect.unhold, "no longer held"), _add, changes=True),
-    Verb("delay", "deliver messages no earlier than a time", delay, _add_delay, changes=True),
+    Verb("delay", "set the time from which messages are delivered", delay, _add_delay, changes=True),
     Verb(
         "hurry", "deliver messages now, before all others of their keys",
         _changes(inspect.send_to_front, "sent to the front"), _add, changes=True,
