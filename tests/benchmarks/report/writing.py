@@ -15,7 +15,7 @@ BEGIN, END = "<!-- results of python -m tests.benchmarks -->", "<!-- end of resu
 """The text between these lines is generated."""
 INTRODUCTION = (
     "One worker drains messages of 300 bytes, and then gets 100 a second. It shares two cores with the server, and"
-    " commits are durable:\n[benchmarks][docs/benchmarks/README.md], [limits][docs/explanation/scaling.md]."
+    " commits are durable:\n[benchmarks][docs/benchmarks/README.md], [scaling][docs/explanation/scaling.md]."
     " Celery uses no database server, so its columns are equal."
 )
 DOCS = ROOT / "docs" / "benchmarks"
