@@ -29,7 +29,7 @@ STATUSES = (PENDING, WAITING, SCHEDULED)
 
 
 class RemoveForm(GroupForm):
-    """The filter of the messages. Messages that were published after ``previewed_at`` stay."""
+    """The filter of the messages. Messages that were published after the preview, ``seen``, stay."""
 
     status = forms.ChoiceField(
         choices=[
@@ -40,12 +40,12 @@ class RemoveForm(GroupForm):
     key = name_field("key", names.KEY_MAX, required=False, label=gettext_lazy("Key"))
     kind = forms.CharField(required=False, strip=False, max_length=names.KIND_MAX, label=gettext_lazy("Kind"))
     before = Moment(required=False, label=gettext_lazy("Published before"), help_text=IN_ZONE)
-    previewed_at = Moment(required=False, widget=forms.HiddenInput)
+    seen = Moment(required=False, widget=forms.HiddenInput)
 
 
 def _arguments(data: Data, status: str | None) -> dict[str, Any]:
     """Return the arguments of ``inspect.messages`` and ``inspect.remove`` for the form."""
-    times = [one for one in (data["before"], data["previewed_at"]) if one is not None]
+    times = [one for one in (data["before"], data["seen"]) if one is not None]
     return {
         "group": data["group"], "status": status, "key": data["key"] or None, "kind": data["kind"] or None,
         "before": min(times) if times else None, "using": conf.database(),
@@ -70,7 +70,7 @@ class RemoveMessages(GroupOperation):
     def plan(self, data: Data) -> Plan:
         pair = (data["topic"], data["group"])
         at = inspect.group_figures([pair])[pair].at
-        count = _count({**data, "previewed_at": at})
+        count = _count({**data, "seen": at})
         text = ngettext(
             "Remove %(count)s message of topic %(topic)s from group %(group)s? %(filter)s.",
             "Remove %(count)s messages of topic %(topic)s from group %(group)s? %(filter)s.",
@@ -89,7 +89,7 @@ class RemoveMessages(GroupOperation):
             button=_("Remove"),
             is_destructive=True,
             is_empty=not count.value and count.how != AT_LEAST,
-            fixed={"previewed_at": at.isoformat()},
+            fixed={"seen": at.isoformat()},
         )
 
     def perform(self, data: Data) -> Result:
