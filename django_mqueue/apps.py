@@ -1,11 +1,16 @@
-"""Django's app configuration. It registers the checks, and creates the gate rows after each ``migrate``."""
+"""Django's app configuration: it imports declared topics and checks, and creates gate rows after ``migrate``."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
+import django
 from django.apps import AppConfig
+from django.conf import settings
 from django.db.models.signals import post_migrate
+from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
 
@@ -18,6 +23,12 @@ class MQueueConfig(AppConfig):
     def ready(self) -> None:
         from . import checks  # noqa: F401
 
+        # In every process: ``mqueue gc`` and all who poll delete messages by the retention of the declared topics.
+        autodiscover_modules("topics")
+        if getattr(settings, "TASKS", None):
+            # Registers Django's check of ``TASKS``, also if no task is imported.
+            with suppress(ModuleNotFoundError):
+                import_module("django.tasks.checks" if django.VERSION >= (6, 0) else "django_tasks.checks")
         post_migrate.connect(_ensure_gates, sender=self, dispatch_uid="django_mqueue.gates")
 
 

@@ -26,7 +26,7 @@ def collect(options: Options, output: Output) -> None:
     topics = list(map(names.check_topic, options["topics"]))
     rows = []
     for topic in topics or sorted(topic_list.known_topics(using)):
-        if problem := unknown_topic(using, topic):
+        if topics and (problem := unknown_topic(using, topic)):
             output.problem(problem)
             continue
         collector = Collector(using, topic)

@@ -221,8 +221,8 @@ def unregister(topic: str, group: str) -> None:
 
 
 def autodiscover() -> None:
-    """Import ``topics`` and ``consumers`` of every installed app, as Django's admin does with ``admin``."""
-    autodiscover_modules("topics", "consumers")
+    """Import ``consumers`` of every installed app, as Django's admin does with ``admin``."""
+    autodiscover_modules("consumers")
 
 
 def handlers(chosen: list[str] | None = None) -> list[Handler]:

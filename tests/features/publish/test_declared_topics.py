@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import CommandError
+from django.conf import settings
+from django.core.management import CommandError, call_command
 from django.db import transaction
+from django.db.models import F
 from django.test import override_settings
 
 from django_mqueue import Message, MQueueError, Topic, conf, publish
@@ -101,6 +105,24 @@ def test_the_retention_of_the_declaration_and_that_of_the_settings() -> None:
     assert (conf.get("RETENTION", "orders"), conf.get("RETENTION", "others")) == (86400, 3600)
     with override_settings(MQUEUE={"TOPICS": {"orders": {"RETENTION": 5}}}):
         assert conf.get("RETENTION", "orders") == 5
+
+
+def test_the_command_gc_knows_the_retention_of_topics_that_apps_declare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "billing").mkdir()
+    (tmp_path / "billing" / "__init__.py").touch()
+    text = 'from django_mqueue import Topic\n\nTopic("kept", retention=7 * 86400)\n'
+    (tmp_path / "billing" / "topics.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    for topic in ("kept", "other"):
+        publish(topic, 1)
+        with registered(topic, Seen()):
+            drain(topic)
+    Row.objects.update(created_at=F("created_at") - 2 * 3_600_000)
+    with override_settings(INSTALLED_APPS=[*settings.INSTALLED_APPS, "billing"]):
+        call_command("mqueue", "gc", stdout=StringIO())
+    assert [row.topic for row in Row.objects.filter(topic__in=["kept", "other"])] == ["kept"]
 
 
 def test_a_handler_of_a_mistyped_topic_stops_the_worker() -> None:

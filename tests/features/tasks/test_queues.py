@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +158,25 @@ def test_a_share_of_the_jobs_is_of_the_lowest_priority() -> None:
     assert {args[0] for args, _ in jobs.seen} == {10, -10}
     with pytest.raises(ImproperlyConfigured, match="low_priority_share"):
         MQueueBackend("default", tasks(low_priority_share=2)["default"])
+
+
+def test_check_finds_a_mistyped_recurring_job_although_nothing_imports_a_task() -> None:
+    """In a process of its own, because these tests import tasks."""
+    options = {"recurring": {"sums": {"task": "no.such.task", "every": 60}}}
+    program = f"""
+    import django
+    from django.conf import settings
+    settings.configure(
+        INSTALLED_APPS=["django_mqueue"], DEFAULT_AUTO_FIELD="django.db.models.AutoField",
+        TASKS={{"default": {{"BACKEND": "django_mqueue.tasks.MQueueBackend", "OPTIONS": {options}}}}},
+    )
+    django.setup()
+    from django.core.checks import run_checks
+    print(*[one.id for one in run_checks()])
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
+    assert done.stdout.split() == ["django_mqueue.E005"]
 
 
 def test_the_app_must_be_installed() -> None:
