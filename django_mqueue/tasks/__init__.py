@@ -11,12 +11,12 @@ from .limit import Limit
 from .options import JobExpired, job_options
 from .queues import recurring_jobs
 from .recurring import RecurringJob
-from .results import progress_of
+from .results import UnknownTask, progress_of
 from .unique import JobExists, Unique
 from .waiting import await_result, wait_for_result
 
 __all__ = [
     "JobContext", "JobExists", "JobExpired", "JobGroup", "JobStopped", "Limit", "MQueueBackend", "Progress",
-    "RecurringJob", "Unique", "await_result", "enqueue_group", "job_options", "progress_of", "recurring_jobs",
-    "wait_for_result",
+    "RecurringJob", "Unique", "UnknownTask", "await_result", "enqueue_group", "job_options", "progress_of",
+    "recurring_jobs", "wait_for_result",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 from django.db.backends.utils import CursorWrapper
-from django.utils.timezone import is_naive, make_aware
+from django.utils.timezone import get_default_timezone, is_naive, make_aware
 
 from .. import conf
 from ..browse import operations
@@ -137,8 +137,8 @@ class MQueueBackend(BaseTaskBackend):
             id=str(id),
             kind=task.module_path,
             headers=headers,
-            # Without USE_TZ, Django's datetimes are naive.
-            at=make_aware(due) if due is not None and is_naive(due) else due,
+            # Without USE_TZ, Django's datetimes are naive, in the zone TIME_ZONE.
+            at=make_aware(due, get_default_timezone()) if due is not None and is_naive(due) else due,
             priority=task.priority,
         )
 
@@ -220,7 +220,8 @@ class MQueueBackend(BaseTaskBackend):
         assert unique is not None
         first = unique.first_id(task, args, kwargs)
         for _ in range(TRIES):
-            newest = newest_of(self.using, first)
+            found_id = newest_of(self.using, first)
+            newest = found_id and JobId.parse(found_id.id)
             if newest is not None and unique.on_conflict != "replace":
                 found = self._conflicting(newest, unique.within_ms)
                 if found is not None and unique.on_conflict == "raise":
@@ -229,23 +230,25 @@ class MQueueBackend(BaseTaskBackend):
                     return found, False
             id = first if newest is None else following(newest)
             message = self.new_message(id, task, args, kwargs)
-            if self._store(id, message, newest if unique.on_conflict == "replace" else None):
+            deletes = found_id is not None and found_id.is_scheduled and unique.on_conflict == "replace"
+            if self._store(id, message, newest if deletes else None):
                 return new_result(task, id, args, kwargs), True
         raise MQueueError(
             f"job {first} was not enqueued: other transactions took each id of its key, {TRIES} times"
         )
 
-    def _store(self, id: JobId, message: OutgoingMessage, replaced: JobId | None) -> bool:
+    def _store(self, id: JobId, message: OutgoingMessage, scheduled: JobId | None) -> bool:
         """Publish a unique job. Return False if another transaction has taken its id.
 
-        Delete the job that it replaces, if that is scheduled: this one may end, and be deleted, before that is due.
+        ``scheduled``: a scheduled job that it replaces. Delete it, because the new job may end, and be deleted, before
+        that one is due.
         """
         publish = partial(publish_once, id.topic, message, id.partition, self.using)
-        if replaced is None:
+        if scheduled is None:
             return publish().created
 
         def work(cursor: CursorWrapper) -> bool:
-            self.unschedule(replaced)
+            self.unschedule(scheduled)
             return publish().created
 
         return session.run(self.using, work)
@@ -263,7 +266,7 @@ class MQueueBackend(BaseTaskBackend):
         return None
 
     def get_result(self, result_id: str) -> TaskResult[Any]:
-        """Return the result of a job, with one to three statements.
+        """Return the result of a job, with one to four statements.
 
         Raises ``TaskResultDoesNotExist`` if there is no such job of this backend, or if it was deleted ``RETENTION``
         seconds after it was enqueued. Raises ``UnknownTask`` if this process does not have its task.
@@ -338,9 +341,8 @@ class MQueueBackend(BaseTaskBackend):
         """Return what the ids of the firings of each recurring job have in common."""
         found = {}
         for name, options in self.mqueue_options.recurring.items():
-            with suppress(
-                Exception
-            ):  # ``check`` reports a wrong task. A limit's function for the key may raise anything.
+            # ``check`` reports a wrong task. A limit's function for the key may raise anything.
+            with suppress(Exception):
                 task = self.recurring_task(options)
                 found[name] = self.new_id(task, options.args, options.kwargs, name, spread=1)
         return found

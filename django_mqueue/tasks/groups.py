@@ -34,7 +34,7 @@ class JobGroup:
     ids: Sequence[str]
 
     def results(self) -> list[TaskResult[Any]]:
-        """Return the results of the jobs, in the order in which they were enqueued. One to three statements for each.
+        """Return the results of the jobs, in the order in which they were enqueued. One to four statements for each.
 
         Jobs that were deleted after ``RETENTION`` are left out. Raises ``UnknownTask`` as ``get_result`` does.
         """

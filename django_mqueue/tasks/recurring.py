@@ -6,6 +6,7 @@ enqueues the next firing before it runs one, and also each minute, in case that 
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -27,7 +28,7 @@ from .backend import MQueueBackend
 from .compat import Task, TaskResult, TaskResultDoesNotExist, task_enqueued
 from .job_ids import GROUP, PAUSED, JobId
 from .options import RecurringOptions
-from .results import has_not_begun, job_is_open, new_result
+from .results import has_not_begun, is_open, job_is_open, job_of, new_result
 
 logger = logging.getLogger("django_mqueue")
 
@@ -35,6 +36,8 @@ NAME, PREVIOUS = "task-recurring", "task-previous"
 """Headers of a firing: the name of its recurring job, and the id of the firing before it."""
 WAIT = 5.0
 """Seconds between two checks of the previous firing while it has not ended."""
+SKIPPED_MOST = 3
+"""The number of firings that a firing looks at to find one that has not ended."""
 NEVER = datetime(9999, 12, 31, tzinfo=UTC)
 """The due time of the scheduled message that marks a paused job. No worker ever promotes it."""
 
@@ -74,9 +77,13 @@ class RecurringJob:
 
     @property
     def last_result(self) -> TaskResult[Any] | None:
-        """Return the result of the last due firing; None if there is none, or if it was deleted."""
+        """Return the result of the last due firing; None if there is none, or if it was deleted.
+
+        If that firing was skipped because an earlier one has not ended, return the result of the earlier one.
+        """
+        last = str(self.firing(self.options.timetable.last_before(self._now())))
         try:
-            return self.backend.get_result(str(self.firing(self.options.timetable.last_before(self._now()))))
+            return self.backend.get_result(self._open_before(last) or last)
         except TaskResultDoesNotExist:
             return None
 
@@ -95,9 +102,8 @@ class RecurringJob:
 
     def run_now(self) -> TaskResult[Any]:
         """Enqueue one more job, also while paused. Return its result."""
-        with transaction.atomic(
-            using=self._using
-        ):  # The setting REQUIRE_TRANSACTION is for the project's own calls.
+        # In a transaction, because the setting REQUIRE_TRANSACTION is for the project's own calls.
+        with transaction.atomic(using=self._using):
             return self.task.enqueue(*self.options.args, **self.options.kwargs)
 
     def enqueue_next(self) -> None:
@@ -118,7 +124,8 @@ class RecurringJob:
             return None
         until = self.firing(now)
         topics = until.topic, scheduled_topic(until.topic)
-        return job_rows.newest_id(self._using, topics, until.partition, str(self._id("@")), str(until))
+        found = job_rows.newest_id(self._using, topics, until.partition, str(self._id("@")), str(until))
+        return found and found.id
 
     def firing(self, due: datetime) -> JobId:
         """Return the id of the firing with this due time."""
@@ -136,28 +143,45 @@ class RecurringJob:
         if self.is_paused:
             return not is_first or self._is_copy(message) or self._log_skip(message, "it is paused")
         options = self.options
-        is_running = is_first and options.overlap != "allow" and job_is_open(self._using, previous)
+        waits_for = self._open_before(previous) if is_first else None
         # One firing waits at a time. With ``catch_up="all"``, each has its turn.
-        merges = is_running and options.catch_up != "all" and has_not_begun(self._using, previous)
-        skips = is_running and (merges or options.overlap == "skip")
+        merges = waits_for and options.catch_up != "all" and has_not_begun(self._using, waits_for)
+        skips = waits_for and (merges or options.overlap == "skip")
         after = due if options.catch_up == "all" else max(due, now)
         if not is_first:
             # The next firing may have been enqueued by the first attempt, and deleted since.
             after = max(after, now - timedelta(seconds=conf.get("RETENTION", message.topic)))
         following = options.timetable.next_after(after)
-        latest = self._last_due(now) or str(self.firing(options.timetable.last_before(following)))
+        latest = self._last_due(max(due, now)) or str(self.firing(options.timetable.last_before(following)))
         # This firing may have waited past the due time of a later one. Then ``following`` waits for the later one.
         last = latest if latest != message.id and job_is_open(self._using, latest) else message.id
-        self._enqueue(following, str(previous) if skips else last)
+        self._enqueue(following, waits_for if waits_for and skips else last)
         is_late = options.catch_up == "none" and is_first and options.timetable.next_after(due) <= now
         # Not while the previous one runs: the next firing waits only for the end of this one.
-        if is_late and not is_running and not self._is_copy(message):
+        if is_late and not waits_for and not self._is_copy(message):
             return self._log_skip(message, "it is late, and the next one is due")
         if skips:
-            return self._log_skip(message, f"{previous} has not ended")
-        if is_running:
+            return self._log_skip(message, f"{waits_for} has not ended")
+        if waits_for:
             raise Postpone(WAIT)
         return True
+
+    def _open_before(self, previous: Any) -> str | None:
+        """Return the id of the firing whose end a firing waits for; None if that has ended, or if firings may overlap.
+
+        ``previous``: the header. If that firing was skipped after it had enqueued this one, this one waits for the same
+        firing as that one did.
+        """
+        if self.options.overlap == "allow":
+            return None
+        for _ in range(SKIPPED_MOST):
+            job = job_of(self._using, previous)
+            if job is None:
+                return None
+            if is_open(job[1]):
+                return str(job[0])
+            previous = json.loads(job[1]["metadata"])["headers"].get(PREVIOUS)
+        return None
 
     def _is_copy(self, message: Message) -> bool:
         """Return whether an operator has sent the firing again. It then runs, whatever its due time was."""

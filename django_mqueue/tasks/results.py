@@ -64,7 +64,7 @@ def task_of(path: str, **values: Any) -> Task[..., Any]:
 
 
 def row_of(using: str, id: JobId) -> Row | None:
-    """Return the newest row of a job, by ``job_rows.COLUMNS``. One to three statements.
+    """Return the newest row of a job, by ``job_rows.COLUMNS``. One to four statements.
 
     None if there is none, and if a ``reset`` of the group has passed the job: its state is deleted, and it never runs.
     """

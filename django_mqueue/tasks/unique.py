@@ -86,18 +86,17 @@ def following(id: JobId) -> JobId:
     return JobId(id.queue, id.priority, id.spread, f"{key}{MARK}{int(number) + 1:010d}")
 
 
-def newest(using: str, first: JobId) -> JobId | None:
-    """Return the id of the newest job of a key, or None. It reads what is committed now, and what the caller wrote."""
+def newest(using: str, first: JobId) -> job_rows.FoundId | None:
+    """Return the newest job of a key, or None. It reads what is committed now, and what the caller wrote."""
     topics = first.topic, scheduled_topic(first.topic)
     low = str(first).rpartition(MARK)[0] + MARK
     with outside_snapshot(using) as fresh:
         found = [job_rows.newest_id(alias, topics, first.partition, low) for alias in {using, fresh}]
-    ids = [id for id in found if id is not None]
-    return JobId.parse(max(ids)) if ids else None
+    return max((one for one in found if one is not None), default=None)
 
 
 def is_replaced(using: str, text: str) -> bool:
     """Return whether a newer job of the same key replaces the job with this id, also before a retry."""
     id = JobId.parse(text)
     found = newest(using, id) if id is not None and MARK in id.suffix else None
-    return found is not None and str(found) > text
+    return found is not None and found.id > text

@@ -35,6 +35,13 @@ COLUMNS = (
 )  # fmt: skip
 
 
+class FoundId(NamedTuple):
+    """The id of a job. ``is_scheduled``: it was found among the scheduled messages, and not as a parked retry."""
+
+    id: str
+    is_scheduled: bool
+
+
 def by_id(using: str, group: str, topics: tuple[str, str], partition: str, id: str) -> dict[str, Any] | None:
     """Return the job with this id, by ``COLUMNS``; None if it is in neither of the topics."""
     where = "m.topic IN (%s, %s) AND m.partition_key = %s AND m.id = %s AND m.consumer_group = '' LIMIT 1"
@@ -43,19 +50,23 @@ def by_id(using: str, group: str, topics: tuple[str, str], partition: str, id: s
 
 def newest_id(
     using: str, topics: tuple[str, str], partition: str, prefix: str, last: str | None = None
-) -> str | None:
+) -> FoundId | None:
     """Return the greatest job id with this prefix in the topics, or None. The index orders the ids of a partition.
 
-    ``last``: the greatest id that counts.
+    ``topics``: the topic of the queue, and that of its scheduled messages. ``last``: the greatest id that counts.
     """
     one = (
-        "(SELECT m.id FROM queue_messages m FORCE INDEX (queue_messages_dedupe) WHERE m.topic = %s"
+        "(SELECT m.id, m.topic FROM queue_messages m FORCE INDEX (queue_messages_dedupe) WHERE m.topic = %s"
         " AND m.partition_key = %s AND m.id > %s AND m.id < %s ORDER BY m.id DESC LIMIT 1)"
     )
     params = [partition, prefix, (prefix if last is None else last) + LAST]
     rows = session.fetch(using, f"{one} UNION ALL {one}", [topics[0], *params, topics[1], *params])
     # The queue's name may contain the mark, too.
-    return max((prefix + str(id)[len(prefix) :].partition(PARKED)[0] for (id,) in rows), default=None)
+    found = []
+    for text, topic in rows:
+        id, parked, _ = str(text)[len(prefix) :].partition(PARKED)
+        found.append(FoundId(prefix + id, topic == topics[1] and not parked))
+    return max(found, default=None)
 
 
 def newest_copy(using: str, group: str, topic: str, id: str) -> dict[str, Any] | None:

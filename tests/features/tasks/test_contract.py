@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -13,7 +14,7 @@ from django.db import connection, transaction
 from django.test import override_settings
 from django.utils import timezone
 
-from django_mqueue import redrive
+from django_mqueue import redrive, scheduled
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.policy.names import ACTIONS_TOPIC
 from django_mqueue.tasks import MQueueBackend
@@ -180,6 +181,15 @@ def test_a_job_waits_for_a_naive_time_if_the_project_has_no_time_zones() -> None
         work()
         assert jobs.add.get_result(result.id).status == READY
         assert jobs.seen == []
+
+
+def test_a_naive_time_is_in_the_zone_of_the_project_not_of_the_request() -> None:
+    with override_settings(USE_TZ=False, TIME_ZONE="Europe/Berlin"), timezone.override("America/New_York"):
+        due = datetime.now(ZoneInfo("Europe/Berlin")).replace(tzinfo=None, microsecond=0) + timedelta(hours=1)
+        result = jobs.add.using(run_after=due).enqueue(1, 2)
+        assert jobs.add.get_result(result.id).task.run_after == due
+        (message,) = scheduled("tasks.default")
+        assert message.at == due.replace(tzinfo=ZoneInfo("Europe/Berlin"))
 
 
 def test_all_times_are_naive_if_the_project_has_no_time_zones() -> None:

@@ -210,10 +210,40 @@ def test_a_firing_waits_for_the_latest_of_those_that_wait() -> None:
         assert found.metadata["headers"]["task-previous"] == later.message_id
 
 
+def test_a_firing_waits_for_what_a_skipped_one_before_it_waited_for() -> None:
+    """The skipped one had enqueued it already, or a worker did after an operator had removed it."""
+    with unfinished_firing():
+        work()
+        skipped = make_due()
+        work()
+        row = Message.objects.get(topic__endswith="_scheduled")
+        row.metadata["headers"]["task-previous"] = skipped
+        row.save()
+        make_due()
+        work()
+        assert jobs.seen == [1]
+        wait_is_over()
+        work()
+        assert jobs.seen[:2] == [1, 2]
+
+
+def test_the_next_firing_waits_for_one_that_an_operator_has_sent_early() -> None:
+    with recurring(task="succeeds_later"):
+        work()
+        make_due(due(0))
+        work()
+        early = make_due()
+        assert early == str(the_job().firing(due(1)))
+        work()
+        found = Message.objects.get(message_id=str(the_job().firing(due(2))))
+        assert found.metadata["headers"]["task-previous"] == early
+
+
 def test_a_firing_is_skipped_while_the_previous_one_is_unfinished() -> None:
     with unfinished_firing(overlap="skip"):
-        work()
-        make_due()
+        for _ in range(4):
+            work()
+            make_due()
         work()
         assert jobs.seen == [1], "the firing after a skipped one waits for the same job"
         wait_is_over()
@@ -330,6 +360,18 @@ def test_the_last_result() -> None:
         assert job.last_result is not None
         assert job.last_result.return_value == 3
         assert (str(job), job.schedule) == ("sums", "every 1000 days, 0:00:00")
+
+
+def test_the_last_result_is_not_that_of_a_firing_that_was_skipped_for_an_open_one() -> None:
+    with recurring(task="succeeds_later", overlap="skip"):
+        work()
+        failed = make_due(due(-1))
+        work()
+        make_due(due(0))
+        work()
+        last = the_job().last_result
+        assert last is not None
+        assert (last.id, last.is_finished) == (failed, False)
 
 
 def test_a_firing_of_a_job_that_was_removed_still_runs() -> None:

@@ -257,6 +257,10 @@ def test_two_or_three_statements() -> None:
     with counted() as third:
         jobs.refresh_prices.enqueue("tea")
     assert (first.count, second.count, third.count) == (2, 2, 3)
+    for text in ("old", "new"):
+        with counted() as replacing:
+            jobs.index.enqueue("tea", text)
+        assert replacing.count == 2, "without run_after, nothing is deleted: the account needs no DELETE"
 
 
 @pytest.mark.parametrize(
