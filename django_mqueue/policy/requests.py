@@ -17,6 +17,9 @@ REPLY_TO = "mqueue-reply-to"
 PARTITION = " replies"
 """The partition of all boxes. No key and no other partition has this name."""
 
+BOX_OFFSET_MAX = 10**18 - 1
+"""The highest offset of a box that its name can hold."""
+
 _BOX = re.compile(r"([0-9]{1,18}):([0-9a-f-]{36})")
 
 

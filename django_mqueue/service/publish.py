@@ -16,7 +16,7 @@ from ..policy import names
 from ..policy.durations import Due, due_of
 from ..policy.encoding import encode
 from ..policy.ids import uuid7
-from ..policy.requests import REPLY_TO, Box, check_headers
+from ..policy.requests import BOX_OFFSET_MAX, REPLY_TO, Box, check_headers
 from ..protocol import events
 from ..protocol.waking import commits
 from ..store.connection import session
@@ -97,8 +97,8 @@ def publish(
     ``REQUIRE_TRANSACTION``.
 
     Runs one statement, and commits nothing itself. A scheduled message with an ``id`` needs two more statements, which
-    also look for the ``id`` in the log. Raises ``TypeError`` or ``ValueError`` for bad arguments before any SQL, and
-    ``NotRegistered`` for an unknown ``group``.
+    also look for the ``id`` in the log, and three more with ``group`` in a transaction. Raises ``TypeError`` or
+    ``ValueError`` for bad arguments before any SQL, and ``NotRegistered`` for an unknown ``group``.
     """
     if on_duplicate not in ("ignore", "error", "replace"):
         raise ValueError(f'on_duplicate must be "ignore", "error" or "replace", not {on_duplicate!r}')
@@ -159,7 +159,8 @@ def _publish(
 
     several = replace or (due is not None and may_exist)
     with session.raises_not_migrated(alias):
-        if several and row.group:  # Check first, so that the caller's transaction stays usable.
+        if several and row.group and session.in_transaction(alias):
+            # Check first, so that the caller's transaction stays usable.
             session.run_statement(alias, lambda cursor: check_groups(cursor, topic, [row]))
         published = (
             session.run(alias, store) if several else session.run_statement(alias, store, latest=may_exist)
@@ -253,10 +254,14 @@ def _publish_many(
     return stored
 
 
-def check(topic: str, message: OutgoingMessage) -> int:
-    """Return the size of the stored payload in bytes. Raise what ``publish`` raises for bad arguments."""
+def check(topic: str, message: OutgoingMessage, *, is_request: bool = False) -> int:
+    """Return the size of the stored payload in bytes. Raise what ``publish`` raises for bad arguments.
+
+    ``is_request``: the headers must have room for the header that names the reply box.
+    """
     topic = names.check_publish_topic(topic, conf.dead_letter_suffixes())
-    row = _row(topic, message, conf.get("MAX_PAYLOAD_BYTES", topic), is_sent=False)
+    box = Box(BOX_OFFSET_MAX, uuid7(), topic, uuid7()) if is_request else None
+    row = _row(topic, message, conf.get("MAX_PAYLOAD_BYTES", topic), box, is_sent=False)
     return len(row.content.body)
 
 

@@ -118,7 +118,7 @@ class PendingRequest:
     ) -> None:
         self.topic, self.using = topic, conf.database(using)
         self.timeout_ms = to_ms("timeout", timeout, least=0.001)
-        check(topic, message)
+        check(topic, message, is_request=True)
         self.message = message
         self.id, self.pause = "", FIRST_PAUSE
         self._box: Box | None = None
@@ -133,6 +133,9 @@ class PendingRequest:
                 " commit, so no reply can arrive. Request before or after the transaction; in tests use"
                 " django_mqueue.testing.requests_answered"
             )
+        if self._inline_handler is not None:
+            # Also before the message is stored: it registers the groups, some of which get only later messages.
+            self._inline_handler(self.topic, self.using)
         atomic = nullcontext() if self._inline_handler is None else transaction.atomic(using=self.using)
         with session.raises_not_migrated(self.using):
             _delete_expired_boxes(self.using, self.topic)

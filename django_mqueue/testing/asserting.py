@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from unittest.mock import ANY
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
-from django.utils import timezone
 
 from .. import conf
 from ..messages import Message, ScheduledMessage
@@ -117,7 +117,8 @@ def make_message(payload: Any = None, *, topic: str = "topic", **fields: Any) ->
     stored = encoding.encode(payload, "", None, conf.get("MAX_PAYLOAD_BYTES", topic))
     decoded = encoding.decode(stored.body, json.loads(stored.metadata)["encoding"])
     usual = {
-        "offset": 1, "id": "1", "key": None, "kind": "", "group": "group", "attempt": 1, "published_at": timezone.now(),
+        "offset": 1, "id": "1", "key": None, "kind": "", "group": "group", "attempt": 1,
+        "published_at": datetime.now(UTC),
     }  # fmt: skip
     return Message(**{**usual, "topic": topic, "payload": decoded, **fields})
 

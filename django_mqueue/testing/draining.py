@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from asyncio import CancelledError
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -31,7 +32,7 @@ from ..store.queries import topic_index
 from ..store.queries.group_rows import now_ms
 from ..store.scheduling import schedule
 from ..workers import connection_cleanup
-from ..workers.executor import final_verdicts, verdicts
+from ..workers.executor import verdicts
 from ..workers.handler_calls import HandlerCall
 from ..workers.registry import Handler, autodiscover, handlers
 
@@ -54,6 +55,7 @@ def drain(
     ``topic`` and ``group`` select handlers; by default all run. A message that fails is in the list once for each
     attempt. A message that waits for its retry is not deliverable: in tests, use handlers without a delay, drain again
     later, or use ``until``. Exceptions of handlers are logged, and have the same effect on the message as in a worker.
+    ``KeyboardInterrupt`` and what ends a test (``pytest.fail``, ``pytest.skip``) are then raised.
 
     ``until``: a time from now, or an aware datetime, by the database's clock. The clock of the connection then moves
     from each due time to the next: scheduled messages and retries that are due by then run, each at its time. Python's
@@ -206,12 +208,10 @@ class _Drain:
             for subscriber, handler in self.handlers.items()
             if subscriber.acknowledger is together[0].status.acknowledger
         )
-        call = HandlerCall(handler, together)
-        if session.in_transaction(self.using):
-            with transaction.atomic(using=self.using):
-                found = verdicts(call)
-        else:
-            found = final_verdicts(call)
+        call = _Call(handler, together)
+        keeps_transaction = session.in_transaction(self.using)
+        with transaction.atomic(using=self.using) if keeps_transaction else nullcontext():
+            found = verdicts(call, keeps_transaction=keeps_transaction)
         for delivery, verdict in found.items():
             verdict.settle(delivery)
             if verdict.verb not in ("ack", "postpone"):
@@ -220,6 +220,19 @@ class _Drain:
                     "attempt failed: %s: %s@%s attempt %s, %s: %s", handler.name, delivery.topic, delivery.offset,
                     delivery.attempt, "dead-lettered" if dead else f"again in {verdict.delay:.3g} s", verdict.error,
                 )  # fmt: skip
+        if call.interruption is not None:
+            raise call.interruption
+
+
+class _Call(HandlerCall):
+    """A call in the test's thread. It keeps what must end the test, such as Ctrl-C or ``pytest.fail``."""
+
+    interruption: BaseException | None = None
+
+    def record_error(self, exception: BaseException) -> None:
+        super().record_error(exception)
+        if not isinstance(exception, (Exception, SystemExit, CancelledError)):
+            self.interruption = exception
 
 
 class _DeferredEvents(EventQueue):

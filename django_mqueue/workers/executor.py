@@ -37,7 +37,7 @@ def execute(call: HandlerCall) -> list[Outcome]:
     call.record_start()
     try:
         events.delivered(call.deliveries)
-        found = final_verdicts(call)
+        found = verdicts(call)
     except BaseException:
         # The exception cannot be formatted, or the retry policy has raised ``SystemExit``: the attempt has failed.
         logger.exception("handler's outcome unknown: %s", handler.name)
@@ -46,31 +46,40 @@ def execute(call: HandlerCall) -> list[Outcome]:
     return [Outcome(delivery, found[delivery]) for delivery in call.deliveries]
 
 
-def final_verdicts(call: HandlerCall) -> dict[Delivery, Verdict]:
-    """Return the verdicts after an end of the transaction that the handler may have left open."""
-    found = verdicts(call)
-    if not connection_cleanup.after_use():
-        # The handler's writes are rolled back: an ack would lose them. An ack of its own is committed already.
-        lost = [
-            delivery
-            for delivery, verdict in found.items()
-            if verdict.verb == "ack" and not verdict.unread and delivery.status.settled_by != "ack"
-        ]
-        found |= verdicts_on(call.handler, lost, MQueueError(TRANSACTION_LEFT_OPEN), TRANSACTION_LEFT_OPEN)
-    return found
+def verdicts(call: HandlerCall, *, keeps_transaction: bool = False) -> dict[Delivery, Verdict]:
+    """Run the handler inside a span, and return the verdict on each delivery.
 
-
-def verdicts(call: HandlerCall) -> dict[Delivery, Verdict]:
-    """Run the handler inside a span, and return the verdict on each delivery."""
+    End a transaction that the handler has left open, unless ``keeps_transaction``: it is the caller's.
+    """
     status = call.deliveries[0].status
     with tracing.processing(
         call.deliveries, status.receipt.partition, status.acknowledger.state.holder.name
     ) as span:
         given = _given(call, span)
         found = call.verdicts_without_call | (_run(call, given, span) if given else {})
+        if not keeps_transaction and not connection_cleanup.after_use():
+            found |= _left_open(call, found, span)
         if span.exists:
             _describe(span, call, found)
     return found
+
+
+def _left_open(
+    call: HandlerCall, found: dict[Delivery, Verdict], span: tracing.Span
+) -> dict[Delivery, Verdict]:
+    """Return the verdicts on messages whose handler returned, but left its transaction open."""
+    # The handler's writes are rolled back: an ack would lose them. An ack of its own is committed already.
+    lost = [
+        delivery
+        for delivery, verdict in found.items()
+        if verdict.verb == "ack" and not verdict.unread and delivery.status.settled_by != "ack"
+    ]
+    if not lost:
+        return {}
+    error = MQueueError(TRANSACTION_LEFT_OPEN)
+    span.failed(error)
+    call.record_error(error)
+    return verdicts_on(call.handler, lost, error, TRANSACTION_LEFT_OPEN)
 
 
 def _given(call: HandlerCall, span: tracing.Span) -> dict[Delivery, Message]:

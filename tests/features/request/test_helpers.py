@@ -77,6 +77,14 @@ class Helpers:
             assert request("prices", 2).payload == 4
         assert boxes("prices") == boxes("nobody") == []
 
+    def test_to_a_group_that_no_worker_has_registered(self) -> None:
+        with requests_answered():
+            assert request("prices", 2, group="g").payload == 4
+
+    def test_to_a_new_group_that_starts_at_the_latest(self) -> None:
+        with registered("late", quote, start="latest"), requests_answered():
+            assert request("late", 2).payload == 4
+
     def test_a_duplicate_leaves_the_test_usable(self) -> None:
         publish("prices", 2, id="one")
         with requests_answered():

@@ -415,3 +415,9 @@ def test_looks_become_rarer_and_go_no_further_than_the_deadline() -> None:
         near.poll()
     assert near.pause <= 30
     near.abandon()
+
+
+def test_headers_without_room_for_the_reply_box_are_refused_before_any_statement() -> None:
+    with counted() as cost, pytest.raises(ValueError, match="headers"):
+        request("prices", 1, headers={"h": "x" * 65_450})
+    assert cost.statements == []

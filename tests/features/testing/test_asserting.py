@@ -169,3 +169,8 @@ def test_a_failure_is_logged_as_a_worker_logs_it(caplog: pytest.LogCaptureFixtur
     first, second = (line for line in caplog.messages if line.startswith("attempt failed"))
     assert "attempt 1, again in 5 s: ValueError: no" in first
     assert "attempt 2, dead-lettered: ValueError: no" in second
+
+
+@override_settings(USE_TZ=False)
+def test_the_time_of_a_made_message_is_aware_as_in_a_worker() -> None:
+    assert make_message().published_at.utcoffset() == timedelta(0)

@@ -172,6 +172,18 @@ class Helpers:
         assert (letter.failure_count, letter.failed_group) == (3, "g")
         assert letter.last_error.startswith("ValueError: no")
 
+    def test_what_ends_a_test_is_raised_after_the_message_is_settled(self) -> None:
+        for end in (KeyboardInterrupt(), pytest.fail.Exception("not called")):
+
+            def handle(message: Message, end: BaseException = end) -> None:
+                raise end
+
+            publish("t", str(end))
+            with registered("t", handle, max_attempts=1), pytest.raises(type(end)) as raised:
+                drain()
+            assert raised.value is end
+            assert [letter.payload for letter in published("t_dlq")][-1] == str(end)
+
     def test_a_message_that_waits_is_left(self) -> None:
         publish("t", 1)
         with registered("t", self._fail, retry=[3600]):

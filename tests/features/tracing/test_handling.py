@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.test import override_settings
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
@@ -153,6 +155,19 @@ def test_outcomes_and_exceptions(
     for span, error in zip(found, errors, strict=True):
         assert (span.status.status_code is StatusCode.ERROR) == bool(error)
         assert [event.name for event in span.events] == (["exception"] if error else [])
+
+
+@pytest.mark.parametrize("work", [run, drain])
+def test_a_handler_that_leaves_its_transaction_open_has_failed(
+    spans: Spans, work: Callable[[], object]
+) -> None:
+    publish("orders", 1)
+    with registered("orders", lambda message: transaction.set_autocommit(False), max_attempts=1):
+        work()
+    span = spans.one("process orders")
+    assert attributes(span)["messaging.django_mqueue.outcome"] == "dead_letter"
+    assert attributes(span)["error.type"] == "django_mqueue.exceptions.MQueueError"
+    assert span.status.status_code is StatusCode.ERROR
 
 
 def tell(message: Message) -> None:
