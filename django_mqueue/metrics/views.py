@@ -26,7 +26,6 @@ def view(request: HttpRequest, *, using: str | None = None) -> HttpResponse:
     return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
 
 
-for (
-    _alias
-) in settings.DATABASES:  # With ATOMIC_REQUESTS, Django would need the database before it calls the view.
+# With ATOMIC_REQUESTS, Django would need the database before it calls the view.
+for _alias in settings.DATABASES:
     view = transaction.non_atomic_requests(using=_alias)(view)
