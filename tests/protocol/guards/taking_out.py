@@ -8,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -73,15 +75,23 @@ def copy_of_the_project(place: Path) -> Path:
     return place
 
 
-def take_out(mutation: Mutation, place: Path) -> None:
-    """Edit the copy. Fail if a text to be replaced is not in its file exactly once."""
-    for edit in mutation.edits:
-        file = place / "django_mqueue" / edit.file
-        text = file.read_text(encoding="utf-8")
-        assert text.count(edit.old) == 1, (
-            f"{mutation.guard}: {edit.file} holds {edit.old!r} {text.count(edit.old)} times"
-        )
-        file.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
+@contextmanager
+def taken_out(mutation: Mutation, place: Path) -> Iterator[None]:
+    """Edit the copy, and restore it at the end. Fail if a text to be replaced is not in its file exactly once."""
+    originals: dict[Path, str] = {}
+    try:
+        for edit in mutation.edits:
+            file = place / "django_mqueue" / edit.file
+            text = file.read_text(encoding="utf-8")
+            originals.setdefault(file, text)
+            assert text.count(edit.old) == 1, (
+                f"{mutation.guard}: {edit.file} holds {edit.old!r} {text.count(edit.old)} times"
+            )
+            file.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
+        yield
+    finally:
+        for file, text in originals.items():
+            file.write_text(text, encoding="utf-8")
 
 
 def needs_spark(test: str) -> bool:
@@ -97,6 +107,7 @@ def run_tests(place: Path, mutation: Mutation, url: str) -> Run:
     if mutation.changes_tables:
         url = f"{url.partition('?')[0]}_tables?{url.partition('?')[2]}"
     report = place / "report.json"
+    report.unlink(missing_ok=True)
     command = [
         sys.executable, "-m", "pytest", "-q", *NEEDLESS, "-p", "tests.protocol.guards.witness", "--tb=short",
         f"--timeout={TEST_SECONDS}", "--create-db" if mutation.changes_tables else "--reuse-db",

@@ -22,7 +22,7 @@ from .taking_out import (
     database_url_of,
     needs_spark,
     run_tests,
-    take_out,
+    taken_out,
 )
 
 pytestmark = [pytest.mark.always, pytest.mark.once, pytest.mark.timeout(900), pytest.mark.django_db]
@@ -72,19 +72,23 @@ def url(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[s
                 server.execute(f"DROP DATABASE IF EXISTS `test_{leftover}`")
 
 
-def test_with_all_guards_these_tests_pass(mutation: Mutation, url: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the copy, which all tests of a process use: to delete many copies takes minutes."""
+    return copy_of_the_project(tmp_path_factory.mktemp("project"))
+
+
+def test_with_all_guards_these_tests_pass(mutation: Mutation, url: str, place: Path) -> None:
     """They pass in an unchanged copy that runs in the same way. So the missing guard causes each failure."""
-    place = copy_of_the_project(tmp_path)
     run = run_tests(place, mutation, url)
     assert run.package.is_relative_to(place), "the tests ran another package"
     assert run.code == 0, run.output
     assert set(run.passed) == {f"tests/{test}" for test in mutation.tests}
 
 
-def test_without_the_guard_its_tests_fail(mutation: Mutation, url: str, tmp_path: Path) -> None:
-    place = copy_of_the_project(tmp_path)
-    take_out(mutation, place)
-    run = run_tests(place, mutation, url)
+def test_without_the_guard_its_tests_fail(mutation: Mutation, url: str, place: Path) -> None:
+    with taken_out(mutation, place):
+        run = run_tests(place, mutation, url)
     assert run.package.is_relative_to(place), "the tests ran another package"
     assert run.code == 1, run.output
     failed = {failure.test for failure in run.failures if failure.error != AROUND}

@@ -13,7 +13,7 @@ from tests.support.processes import ROOT
 
 from .mutations import MUTATIONS
 from .mutations.mutation import Mutation
-from .taking_out import copy_of_the_project, needs_spark, take_out
+from .taking_out import copy_of_the_project, needs_spark, taken_out
 
 pytestmark = [pytest.mark.always, pytest.mark.once]
 
@@ -35,10 +35,17 @@ def test_what_takes_a_guard_out_fits_the_code(mutation: Mutation) -> None:
 
 def test_a_guard_that_is_not_there_can_not_be_taken_out(tmp_path: Path) -> None:
     """The tests of the list depend on this: a mutation that changes nothing is an error."""
-    place = copy_of_the_project(tmp_path)
-    take_out(MUTATIONS[0], place)
-    with pytest.raises(AssertionError, match="0 times"):
-        take_out(MUTATIONS[0], place)
+    place, mutation = copy_of_the_project(tmp_path), MUTATIONS[0]
+    with (
+        taken_out(mutation, place),
+        pytest.raises(AssertionError, match="0 times"),
+        taken_out(mutation, place),
+    ):
+        pass
+    for edit in mutation.edits:
+        assert (place / "django_mqueue" / edit.file).read_bytes() == (
+            ROOT / "django_mqueue" / edit.file
+        ).read_bytes()
 
 
 def test_every_test_that_is_named_exists() -> None:
