@@ -119,7 +119,7 @@ def test_the_command_gc_knows_the_retention_of_topics_that_apps_declare(
         publish(topic, 1)
         with registered(topic, Seen()):
             drain(topic)
-    Row.objects.update(created_at=F("created_at") - 2 * 3_600_000)
+    Row.objects.update(published_at=F("published_at") - 2 * 3_600_000)
     with override_settings(INSTALLED_APPS=[*settings.INSTALLED_APPS, "billing"]):
         call_command("mqueue", "gc", stdout=StringIO())
     assert [row.topic for row in Row.objects.filter(topic__in=["kept", "other"])] == ["kept"]

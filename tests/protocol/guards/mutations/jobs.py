@@ -81,7 +81,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a firing enqueues the next one",
         "a recurring job runs once after each start of a worker",
         "tasks/recurring.py",
-        "        self._enqueue(following, str(previous) if skips else last)\n",
+        "        self._enqueue(following, waits_for if waits_for and skips else last)\n",
         "",
         f"{_RECURRING}::test_a_firing_runs_and_the_next_one_is_enqueued",
     ),
