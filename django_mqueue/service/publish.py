@@ -278,5 +278,7 @@ def _row(
         id = uuid7() if box is None else box.request_id
     partition, id, group = check_message_key(topic, id, message.key, message.group, message.priority)
     carried = tracing.carried(message.headers) if is_sent else {}
-    headers = message.headers if box is None else {**(message.headers or {}), REPLY_TO: str(box)}
+    headers = {} if message.headers is None else message.headers
+    if box is not None and isinstance(headers, Mapping):  # Otherwise, ``encode`` raises an error.
+        headers = {**headers, REPLY_TO: str(box)}
     return NewRow(partition, id, encode(message.payload, message.kind, headers, limit, carried), group)
