@@ -62,7 +62,7 @@ class Membership:
 
     @property
     def interval(self) -> float:
-        return float(conf.get("DISCOVERY_INTERVAL", self.state.topic))
+        return takeover.discovery_interval(self.state.topic, len(self.members))
 
     def start(self) -> None:
         """Announce this subscriber, and release the leases of an earlier one of the same name."""
@@ -217,7 +217,7 @@ class Membership:
             state.using, lambda c: leases.release_unlocked(c, before)
         ):
             self._predecessor = None
-        self.members, next_check_in = takeover.release_dead_members(state, found.members, self.interval)
+        self.members, next_check_in = takeover.release_dead_members(state, found.members)
         if time.monotonic() >= self._scan_at:
             self._scan()
         self._check_candidates()

@@ -1,7 +1,7 @@
 """Take over from workers whose process has ended, without waiting for their leases to expire.
 
 A worker's heartbeat names a lock that its session holds (``store.connection.session_lock``). A member is dead if this
-lock is free and its last heartbeat is older than ``DISCOVERY_INTERVAL`` plus ``RECONNECT``. The lock is free as soon
+lock is free and its last heartbeat is older than ``discovery_interval`` plus ``RECONNECT``. The lock is free as soon
 as the process is killed. The age protects a worker that only lost its connection: it sent its last heartbeat up to one
 interval before that, and has ``RECONNECT`` seconds to open a new connection and to take the lock again.
 
@@ -23,6 +23,7 @@ from collections.abc import Sequence
 
 from django.db.backends.utils import CursorWrapper
 
+from .. import conf
 from ..store import heartbeats, leases
 from ..store.connection import session, session_lock
 from ..store.heartbeats import Member
@@ -35,16 +36,25 @@ RECONNECT = 2.0
 """Seconds in which a worker that has lost its connection can return without losing its leases."""
 CHECK_AGAIN = 0.1
 """Seconds until the next discovery if another worker releases the leases of a dead member now."""
+LARGE_GROUP = 50
+"""Number of members above which a group has longer intervals: each discovery reads all members and all leases."""
 
 
-def release_dead_members(
-    state: ConsumerState, members: Sequence[Member], interval: float
-) -> tuple[list[str], float]:
+def discovery_interval(topic: str, members: int) -> float:
+    """Return the seconds between two discoveries of each member of a group: ``DISCOVERY_INTERVAL``.
+
+    In a group of more than ``LARGE_GROUP`` members it grows with their number, up to a quarter of the lease.
+    """
+    interval = float(conf.get("DISCOVERY_INTERVAL", topic))
+    return max(interval, min(interval * members / LARGE_GROUP, conf.lease_ms(topic) / 4000))
+
+
+def release_dead_members(state: ConsumerState, members: Sequence[Member]) -> tuple[list[str], float]:
     """Release the leases of dead members. Return the sorted names of live members, and the seconds to the next check.
 
-    Members that leave are left out. ``interval``: seconds between two heartbeats. The second result is infinite if no
-    lock of another member is free.
+    Members that leave are left out. The second result is infinite if no lock of another member is free.
     """
+    interval = discovery_interval(state.topic, len(members))
     lock = session_lock.of(state.using)
     if lock is None:
         return [member.name for member in members if not member.is_leaving], math.inf
