@@ -66,3 +66,17 @@ def test_code_that_is_named_exists() -> None:
                 assert (ROOT / "django_mqueue" / name).exists(), name
         for name in proved.split("`")[1::2]:
             assert (ROOT / "tests" / name).exists(), f"tests/{name}"
+
+
+def test_functions_on_the_way_of_a_message_exist() -> None:
+    """``docs/contributing.md`` names modules of the package, and after each, functions of it."""
+    text = (ROOT / "docs" / "contributing.md").read_text()
+    table = text.partition("**The way of a message.**")[2].partition("**Language.**")[0]
+    rows = [line.split("|")[2] for line in table.splitlines() if line.startswith("| ")]
+    module = ""
+    for name in " ".join(rows).split("`")[1::2]:
+        if name.endswith(".py"):
+            module = (ROOT / "django_mqueue" / name).read_text()
+        else:
+            assert f"def {name.rpartition('.')[2]}(" in module, name
+    assert module
