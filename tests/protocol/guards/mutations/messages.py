@@ -240,6 +240,11 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "paused=found.paused",
                 "paused=bool(found and found.paused)",
             ),
+            Edit(
+                "service/group_positions.py",
+                "reads_log=found.reads_log",
+                "reads_log=bool(found and found.reads_log)",
+            ),
         ),
         (f"{_BY_HAND}::test_a_reset_registers_nobody_who_has_unsubscribed_meanwhile",),
     ),
