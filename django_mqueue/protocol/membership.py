@@ -55,14 +55,12 @@ class Membership:
         """An earlier incarnation of this name that still holds leases."""
         self._beat_at = self._renew_at = self._scan_at = -math.inf
         self._is_leaving = False
+        self.interval = takeover.discovery_interval(state.topic, 1)
+        """Seconds between two discoveries."""
 
     @property
     def lease_ms(self) -> int:
         return conf.lease_ms(self.state.topic)
-
-    @property
-    def interval(self) -> float:
-        return takeover.discovery_interval(self.state.topic, len(self.members))
 
     def start(self) -> None:
         """Announce this subscriber, and release the leases of an earlier one of the same name."""
@@ -217,7 +215,8 @@ class Membership:
             state.using, lambda c: leases.release_unlocked(c, before)
         ):
             self._predecessor = None
-        self.members, next_check_in = takeover.release_dead_members(state, found.members)
+        self.interval = takeover.discovery_interval(state.topic, len(found.members))
+        self.members, next_check_in = takeover.release_dead_members(state, found.members, self.interval)
         if time.monotonic() >= self._scan_at:
             self._scan()
         self._check_candidates()

@@ -3,7 +3,8 @@
 A worker's heartbeat names a lock that its session holds (``store.connection.session_lock``). A member is dead if this
 lock is free and its last heartbeat is older than ``discovery_interval`` plus ``RECONNECT``. The lock is free as soon
 as the process is killed. The age protects a worker that only lost its connection: it sent its last heartbeat up to one
-interval before that, and has ``RECONNECT`` seconds to open a new connection and to take the lock again.
+interval before that, and has ``RECONNECT`` seconds to open a new connection and to take the lock again (fewer if the
+group has just become smaller: its interval was longer then).
 
 After an outage of the server or of a proxy, every lock is free and every heartbeat is old. The worker that returns
 first must not replace all others. So a worker checks others only when its own connection is ``RECONNECT`` seconds old.
@@ -49,12 +50,14 @@ def discovery_interval(topic: str, members: int) -> float:
     return max(interval, min(interval * members / LARGE_GROUP, conf.lease_ms(topic) / 4000))
 
 
-def release_dead_members(state: ConsumerState, members: Sequence[Member]) -> tuple[list[str], float]:
+def release_dead_members(
+    state: ConsumerState, members: Sequence[Member], interval: float
+) -> tuple[list[str], float]:
     """Release the leases of dead members. Return the sorted names of live members, and the seconds to the next check.
 
-    Members that leave are left out. The second result is infinite if no lock of another member is free.
+    Members that leave are left out. ``interval``: seconds between two heartbeats. The second result is infinite if no
+    lock of another member is free.
     """
-    interval = discovery_interval(state.topic, len(members))
     lock = session_lock.of(state.using)
     if lock is None:
         return [member.name for member in members if not member.is_leaving], math.inf

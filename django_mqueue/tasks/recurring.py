@@ -25,7 +25,7 @@ from ..store.queries import job_rows
 from ..store.queries.group_rows import now_ms
 from ..store.scheduling import schedule
 from .backend import MQueueBackend
-from .compat import Task, TaskResult, TaskResultDoesNotExist, task_enqueued
+from .compat import Task, TaskResult, TaskResultDoesNotExist, TaskResultStatus, task_enqueued
 from .job_ids import GROUP, PAUSED, JobId
 from .options import RecurringOptions
 from .results import has_not_begun, is_open, job_is_open, job_of, new_result
@@ -79,11 +79,15 @@ class RecurringJob:
     def last_result(self) -> TaskResult[Any] | None:
         """Return the result of the last due firing; None if there is none, or if it was deleted.
 
-        If that firing was skipped because an earlier one has not ended, return the result of the earlier one.
+        If that firing has returned None, it may have been skipped because an earlier one has not ended. Then return
+        the result of the earlier one.
         """
         last = str(self.firing(self.options.timetable.last_before(self._now())))
         try:
-            return self.backend.get_result(self._open_before(last) or last)
+            result = self.backend.get_result(last)
+            has_value = result.status != TaskResultStatus.SUCCESSFUL or result.return_value is not None
+            earlier = None if has_value else self._open_before(last)
+            return self.backend.get_result(earlier) if earlier else result
         except TaskResultDoesNotExist:
             return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from asyncio import CancelledError
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta
@@ -139,6 +140,8 @@ class _Drain:
         self.tailer = Tailer(using, self.events)
         self.handlers: dict[Subscriber, Handler] = {}
         self.scheduler = ClaimScheduler([], Quarantine(quiet_for=0))
+        self._claimed: deque[list[Delivery]] = deque()
+        """Claimed messages that no handler has got yet, by call."""
         for handler in chosen:
             subscribe(handler.topic, handler.group, handler.start, using=using)
         self._without_messages = list(chosen)
@@ -175,7 +178,9 @@ class _Drain:
                 subscriber.membership.tick()
             deliveries = self.scheduler.claim(AT_ONCE)
             self.events.flush()
-            for together in by_call(deliveries):
+            self._claimed.extend(by_call(deliveries))
+            while self._claimed:
+                together = self._claimed.popleft()
                 handled += together
                 delivered(together)
                 self.events.flush()
@@ -198,8 +203,9 @@ class _Drain:
         )
 
     def stop(self) -> None:
+        left = [delivery for together in self._claimed for delivery in together]
         for subscriber in self.handlers:
-            subscriber.stop()
+            subscriber.stop([d for d in left if d.status.acknowledger is subscriber.acknowledger])
         self.events.flush()
 
     def _handle(self, together: list[Delivery]) -> None:

@@ -221,8 +221,8 @@ def unregister(topic: str, group: str) -> None:
 
 
 def autodiscover() -> None:
-    """Import ``consumers`` of every installed app, as Django's admin does with ``admin``."""
-    autodiscover_modules("consumers")
+    """Import ``topics`` and ``consumers`` of every installed app, as Django's admin does with ``admin``."""
+    autodiscover_modules("topics", "consumers")
 
 
 def handlers(chosen: list[str] | None = None) -> list[Handler]:

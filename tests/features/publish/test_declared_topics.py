@@ -8,6 +8,7 @@ from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.conf import settings
@@ -110,17 +111,18 @@ def test_the_retention_of_the_declaration_and_that_of_the_settings() -> None:
 def test_the_command_gc_knows_the_retention_of_topics_that_apps_declare(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "billing").mkdir()
-    (tmp_path / "billing" / "__init__.py").touch()
+    app = f"kept_{uuid4().hex}"
+    (tmp_path / app).mkdir()
+    (tmp_path / app / "__init__.py").touch()
     text = 'from django_mqueue import Topic\n\nTopic("kept", retention=7 * 86400)\n'
-    (tmp_path / "billing" / "topics.py").write_text(text)
+    (tmp_path / app / "topics.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     for topic in ("kept", "other"):
         publish(topic, 1)
         with registered(topic, Seen()):
             drain(topic)
     Row.objects.update(published_at=F("published_at") - 2 * 3_600_000)
-    with override_settings(INSTALLED_APPS=[*settings.INSTALLED_APPS, "billing"]):
+    with override_settings(INSTALLED_APPS=[*settings.INSTALLED_APPS, app]):
         call_command("mqueue", "gc", stdout=StringIO())
     assert [row.topic for row in Row.objects.filter(topic__in=["kept", "other"])] == ["kept"]
 

@@ -179,10 +179,13 @@ class Helpers:
                 raise end
 
             publish("t", str(end))
+            publish("t", "next")
             with registered("t", handle, max_attempts=1), pytest.raises(type(end)) as raised:
                 drain()
             assert raised.value is end
             assert [letter.payload for letter in published("t_dlq")][-1] == str(end)
+            with registered("t", Seen()):
+                assert [(m.payload, m.attempt) for m in drain()] == [("next", 1)]
 
     def test_a_message_that_waits_is_left(self) -> None:
         publish("t", 1)

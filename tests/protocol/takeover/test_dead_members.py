@@ -81,20 +81,21 @@ def test_others_look_again_when_the_heartbeat_is_old_enough() -> None:
 def test_discoveries_of_a_large_group_are_rarer() -> None:
     """In a group of 200, a member may be silent for four times as long until it is dead."""
     publish(TOPIC, 1, key="k")
-    with worker("a") as a, observer("b") as b:
+    rare = {**PATIENT, "DISCOVERY_INTERVAL": 1000}
+    with override_settings(MQUEUE=rare), worker("a") as a, observer("b") as b:
         member = SubscriberHeartbeat.objects.get(subscriber_name="b")
         for number in range(198):
             member.pk, member.subscriber_name = None, f"c{number}"
             member.save()
         a.cut()
-        let_pass(AGE)
+        let_pass(2000)
         discover(b)
         assert (owner(), len(b.membership.members)) == ("a", 200)
-        let_pass(3)
+        let_pass(3000)
         discover(b)
         assert owner() == "b"
         discover(b)
-        assert 3 < b.membership.due_in() <= 4
+        assert 3000 < b.membership.due_in() <= 4000
 
 
 def test_a_large_group_beats_four_times_in_a_lease() -> None:

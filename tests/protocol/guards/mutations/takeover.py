@@ -27,9 +27,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a member of a large group is dead after the longer interval of its heartbeats",
         "a worker of a large group that has lost its connection has no time to reconnect",
-        "protocol/takeover.py",
-        "interval = discovery_interval(state.topic, len(members))",
-        "interval = discovery_interval(state.topic, 1)",
+        "protocol/membership.py",
+        "self.interval = takeover.discovery_interval(state.topic, len(found.members))",
+        "self.interval = takeover.discovery_interval(state.topic, 1)",
         f"{_DEAD}::test_discoveries_of_a_large_group_are_rarer",
     ),
     mutation(
