@@ -99,6 +99,7 @@ def test_discoveries_of_a_large_group_are_rarer() -> None:
 
 
 def test_a_large_group_beats_four_times_in_a_lease() -> None:
+    """Otherwise its members would seem dead between two heartbeats."""
     with override_settings(MQUEUE={**PATIENT, "LEASE_DURATION": 10}):
         assert discovery_interval(TOPIC, 50) == 1
         assert discovery_interval(TOPIC, 75) == 1.5
