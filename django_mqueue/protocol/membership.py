@@ -55,12 +55,14 @@ class Membership:
         """An earlier incarnation of this name that still holds leases."""
         self._beat_at = self._renew_at = self._scan_at = -math.inf
         self._is_leaving = False
-        self.interval = takeover.discovery_interval(state.topic, 1)
-        """Seconds between two discoveries."""
 
     @property
     def lease_ms(self) -> int:
         return conf.lease_ms(self.state.topic)
+
+    @property
+    def interval(self) -> float:
+        return float(conf.get("DISCOVERY_INTERVAL", self.state.topic))
 
     def start(self) -> None:
         """Announce this subscriber, and release the leases of an earlier one of the same name."""
@@ -215,7 +217,6 @@ class Membership:
             state.using, lambda c: leases.release_unlocked(c, before)
         ):
             self._predecessor = None
-        self.interval = takeover.discovery_interval(state.topic, len(found.members))
         self.members, next_check_in = takeover.release_dead_members(state, found.members, self.interval)
         if time.monotonic() >= self._scan_at:
             self._scan()

@@ -1,10 +1,9 @@
 """Take over from workers whose process has ended, without waiting for their leases to expire.
 
 A worker's heartbeat names a lock that its session holds (``store.connection.session_lock``). A member is dead if this
-lock is free and its last heartbeat is older than ``discovery_interval`` plus ``RECONNECT``. The lock is free as soon
+lock is free and its last heartbeat is older than ``DISCOVERY_INTERVAL`` plus ``RECONNECT``. The lock is free as soon
 as the process is killed. The age protects a worker that only lost its connection: it sent its last heartbeat up to one
-interval before that, and has ``RECONNECT`` seconds to open a new connection and to take the lock again (fewer if the
-group has just become smaller: its interval was longer then).
+interval before that, and has ``RECONNECT`` seconds to open a new connection and to take the lock again.
 
 After an outage of the server or of a proxy, every lock is free and every heartbeat is old. The worker that returns
 first must not replace all others. So a worker checks others only when its own connection is ``RECONNECT`` seconds old.
@@ -24,7 +23,6 @@ from collections.abc import Sequence
 
 from django.db.backends.utils import CursorWrapper
 
-from .. import conf
 from ..store import heartbeats, leases
 from ..store.connection import session, session_lock
 from ..store.heartbeats import Member
@@ -37,17 +35,6 @@ RECONNECT = 2.0
 """Seconds in which a worker that has lost its connection can return without losing its leases."""
 CHECK_AGAIN = 0.1
 """Seconds until the next discovery if another worker releases the leases of a dead member now."""
-LARGE_GROUP = 50
-"""Number of members above which a group has longer intervals: each discovery reads all members and all leases."""
-
-
-def discovery_interval(topic: str, members: int) -> float:
-    """Return the seconds between two discoveries of each member of a group: ``DISCOVERY_INTERVAL``.
-
-    In a group of more than ``LARGE_GROUP`` members it grows with their number, up to a quarter of the lease.
-    """
-    interval = float(conf.get("DISCOVERY_INTERVAL", topic))
-    return max(interval, min(interval * members / LARGE_GROUP, conf.lease_ms(topic) / 4000))
 
 
 def release_dead_members(

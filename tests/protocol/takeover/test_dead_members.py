@@ -8,7 +8,6 @@ from django.test import override_settings
 
 from django_mqueue import StaleDelivery, Subscription, publish
 from django_mqueue.models import SubscriberHeartbeat
-from django_mqueue.protocol.takeover import discovery_interval
 from tests.protocol.interleavings.sides import ends
 from tests.protocol.interleavings.steps import COMMIT, Stopped
 from tests.protocol.interleavings.workers import owner
@@ -76,34 +75,6 @@ def test_others_look_again_when_the_heartbeat_is_old_enough() -> None:
         discover(b)
         assert b.membership.members == ["a", "b"]
         assert b.membership.due_in() <= 502
-
-
-def test_discoveries_of_a_large_group_are_rarer() -> None:
-    """In a group of 200, a member may be silent for four times as long until it is dead."""
-    publish(TOPIC, 1, key="k")
-    rare = {**PATIENT, "DISCOVERY_INTERVAL": 1000}
-    with override_settings(MQUEUE=rare), worker("a") as a, observer("b") as b:
-        member = SubscriberHeartbeat.objects.get(subscriber_name="b")
-        for number in range(198):
-            member.pk, member.subscriber_name = None, f"c{number}"
-            member.save()
-        a.cut()
-        let_pass(2000)
-        discover(b)
-        assert (owner(), len(b.membership.members)) == ("a", 200)
-        let_pass(3000)
-        discover(b)
-        assert owner() == "b"
-        discover(b)
-        assert 3000 < b.membership.due_in() <= 4000
-
-
-def test_a_large_group_beats_four_times_in_a_lease() -> None:
-    """Otherwise its members would seem dead between two heartbeats."""
-    with override_settings(MQUEUE={**PATIENT, "LEASE_DURATION": 10}):
-        assert discovery_interval(TOPIC, 50) == 1
-        assert discovery_interval(TOPIC, 75) == 1.5
-        assert discovery_interval(TOPIC, 10_000) == 2.5
 
 
 def test_a_worker_that_has_just_connected_judges_nobody() -> None:

@@ -25,14 +25,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_DEAD}::test_others_look_again_when_the_heartbeat_is_old_enough",
     ),
     mutation(
-        "a member of a large group is dead after the longer interval of its heartbeats",
-        "a worker of a large group that has lost its connection has no time to reconnect",
-        "protocol/membership.py",
-        "self.interval = takeover.discovery_interval(state.topic, len(found.members))",
-        "self.interval = takeover.discovery_interval(state.topic, 1)",
-        f"{_DEAD}::test_discoveries_of_a_large_group_are_rarer",
-    ),
-    mutation(
         "a worker that has just connected judges no other",
         "after an outage, the first worker to return takes the leases of all others",
         "protocol/takeover.py",
