@@ -173,6 +173,7 @@ class Helpers:
         assert letter.last_error.startswith("ValueError: no")
 
     def test_what_ends_a_test_is_raised_after_the_message_is_settled(self) -> None:
+        """A message that was claimed with it, and that no handler got, has not used an attempt."""
         for end in (KeyboardInterrupt(), pytest.fail.Exception("not called")):
 
             def handle(message: Message, end: BaseException = end) -> None:
