@@ -19,6 +19,9 @@ def fair_share(partitions: int, members: Sequence[str], member: str) -> int:
     return quotient + (1 if ranked.index(member) < remainder else 0)
 
 
-def owner_of_new(partition: str, members: Sequence[str]) -> str | None:
-    """Return the member that takes a new partition. All members compute the same result without communication."""
-    return members[crc32(partition.encode()) % len(members)] if members else None
+def owner_of_new(partition: str, members: Sequence[str], turn: int = 0) -> str | None:
+    """Return the member that takes a new partition. All members compute the same result without communication.
+
+    ``turn``: the number of members before it that have not taken the partition.
+    """
+    return members[(crc32(partition.encode()) + turn) % len(members)] if members else None

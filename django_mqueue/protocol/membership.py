@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import random
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -30,8 +31,7 @@ logger = logging.getLogger("django_mqueue")
 SCAN_PAGE = 10_000
 """Number of partitions that one statement of a scan visits."""
 ORPHANED_AFTER = 2
-"""Number of discoveries after which any subscriber takes a free partition, even above its share."""
-
+"""Number of discoveries after which another subscriber takes a free partition, even above its share."""
 RELEASE_TIMEOUT = 2.0
 """Seconds for which a stopping subscriber retries to release leases that other transactions have locked."""
 
@@ -46,14 +46,14 @@ class Membership:
         self.state, self.tailer = state, tailer
         self.members: list[str] = []
         self.candidates: dict[str, int] = {}
-        """Partitions with new messages that may have no owner, and the discoveries since each was first seen."""
+        """Partitions with new messages that may have no owner, and how many discoveries found that each has none."""
         self._known: dict[str, float] = {}
         """Partitions whose lease row is not this subscriber's, and the monotonic time when that was last seen."""
-        self._free_for = 0
-        """The number of successive discoveries that found free leases."""
+        self._found_free = False
+        """Whether the last discovery found free leases."""
         self._predecessor: Holder | None = None
         """An earlier incarnation of this name that still holds leases."""
-        self._beat_at = self._renew_at = self._scan_at = -math.inf
+        self._beat_at = self._renew_at = self._scan_at = self._discovered_at = -math.inf
         self._is_leaving = False
 
     @property
@@ -198,7 +198,7 @@ class Membership:
         """Run a discovery over all partitions now. Return whether it found free leases."""
         self._scan_at = -math.inf
         self._discover()
-        return self._free_for > 0
+        return self._found_free
 
     def reload(self) -> None:
         """Read leases and partitions again, and renew leases meanwhile: they expire soon after an outage."""
@@ -209,7 +209,8 @@ class Membership:
         self._scan_at = self._beat_at = self._renew_at = -math.inf
 
     def _discover(self) -> None:
-        state = self.state
+        state, now = self.state, time.monotonic()
+        since_last, self._discovered_at = min(now - self._discovered_at, self.lease_ms / 1000), now
         found = self._check_in()
         leased, free = found.leased, found.free
         state.clock.set(found.now_ms)
@@ -220,16 +221,18 @@ class Membership:
         self.members, next_check_in = takeover.release_dead_members(state, found.members, self.interval)
         if time.monotonic() >= self._scan_at:
             self._scan()
-        self._check_candidates()
+        checked, unleased = self._check_candidates()
         if before or len(self.members) < len(found.members):  # Some leases were released meanwhile.
             leased, free = leases.overview(state.using, state.group, state.topic, self.lease_ms)
-        share = fair_share(leased + len(self.candidates), self.members, state.holder.name)
-        self._free_for = self._free_for + 1 if free else 0
+        share = fair_share(leased + unleased, self.members, state.holder.name)
+        self._found_free = free > 0
         wanted = share - len(state.partitions)
         self._leave(max(-wanted, 0))
-        if free and (wanted > 0 or self._free_for > ORPHANED_AFTER):
-            self._take_free(wanted if wanted > 0 else 1 + free // max(len(self.members), 1))
-        self._take_candidates(share)
+        if free and wanted > 0:
+            self._take_free(wanted)
+        elif free:
+            self._take_free(1 + free // max(len(self.members), 1), int(ORPHANED_AFTER * since_last * 1000))
+        self._take_candidates(checked)
         self._give_up_drained()
         self._release_left()
         self._beat_at = time.monotonic() + min(self.interval, next_check_in)
@@ -248,18 +251,30 @@ class Membership:
                 break
         self._scan_at = time.monotonic() + self.lease_ms / 1000
 
-    def _check_candidates(self) -> None:
-        """Remove the candidates that have a lease row. They have an owner, or ``_take_free`` takes them."""
+    def _check_candidates(self) -> tuple[list[str], int]:
+        """Remove candidates that have a lease row. They have an owner, or ``_take_free`` takes them.
+
+        Each member checks those assigned to it. Of many others it checks a part, so that all members together check
+        each once. Return the checked ones without a lease row, and an estimate of how many of all candidates have none.
+        """
         now = time.monotonic()
         forget = max(2 * self.interval, self.lease_ms / 1000)
         self._known = {name: seen for name, seen in self._known.items() if now - seen <= forget}
-        for some in batches(list(self.candidates)):
-            for name in leases.known(self.state.using, self.state.group, self.state.topic, some):
-                self.candidates.pop(name, None)
-                self._known[name] = now
+        mine = [name for name in self.candidates if self._is_designated(name)]
+        others = list(self.candidates.keys() - mine)
+        most = max(PER_STATEMENT, len(others) // max(len(self.members), 1))
+        part = random.sample(others, min(most, len(others)))
+        leased: set[str] = set()
+        for some in batches([*mine, *part]):
+            leased |= leases.known(self.state.using, self.state.group, self.state.topic, some)
+        for name in leased:
+            del self.candidates[name]
+            self._known[name] = now
+        unseen = (len(others) - len(part)) * len(leased.intersection(part)) // max(len(part), 1)
+        return [name for name in [*mine, *part] if name not in leased], len(self.candidates) - unseen
 
-    def _is_designated(self, name: str) -> bool:
-        return self.state.holder.name == owner_of_new(name, self.members)
+    def _is_designated(self, name: str, turn: int = 0) -> bool:
+        return self.state.holder.name == owner_of_new(name, self.members, turn)
 
     def _take_new(self) -> None:
         """Take new partitions at once, without a discovery, if ``owner_of_new`` assigns them to this subscriber."""
@@ -267,23 +282,21 @@ class Membership:
         if fresh:
             self._acquire(fresh[:PER_STATEMENT])
 
-    def _take_candidates(self, share: int) -> None:
-        room = share - len(self.state.partitions)
-        chosen = [
-            name for name, age in self.candidates.items() if age > ORPHANED_AFTER or self._is_designated(name)
-        ]
-        if len(chosen) < room and len(self.members) == 1:
-            chosen = list(self.candidates)
+    def _take_candidates(self, checked: Sequence[str]) -> None:
+        """Take new partitions, and partitions that the members assigned before have not taken."""
+        age = self.candidates
+        chosen = [name for name in checked if self._is_designated(name, max(age[name] - ORPHANED_AFTER, 0))]
+        for name in checked:
+            age[name] += 1
         for some in batches(chosen):
             self._acquire(some)
-        for name in self.candidates:
-            self.candidates[name] += 1
 
-    def _take_free(self, count: int) -> None:
+    def _take_free(self, count: int, free_ms: int = 0) -> None:
+        """Take up to ``count`` leases that have been free for ``free_ms``."""
         state = self.state
         while count > 0:
             # Read more than wanted: a worker that hangs may have locked some.
-            some = leases.takeable(state.using, state.holder, self.lease_ms, 2 * PER_STATEMENT)
+            some = leases.takeable(state.using, state.holder, self.lease_ms, 2 * PER_STATEMENT, free_ms)
             self._forget([name for _, name in some])
             most = min(count, PER_STATEMENT)
             take = partial(leases.take_over, holder=state.holder, lease_ms=self.lease_ms, most=most)
@@ -359,15 +372,4 @@ class Membership:
         state = self.state
         idle = [p.name for p in state.partitions.values() if p.idle_since < before and p.is_drained()]
         for some in batches(idle):
-            state.drop(self._give_up(some), "drained")
-
-    def _give_up(self, names: Sequence[str]) -> list[str]:
-        """Delete this subscriber's leases and unneeded positions. Return the partitions whose leases are deleted."""
-        state = self.state
-
-        def work(cursor: CursorWrapper) -> list[str]:
-            if gone := leases.delete_drained(cursor, state.holder, names):
-                garbage.delete_empty_positions(cursor, state.topic, gone)
-            return gone
-
-        return session.run(state.using, work)
+            state.drop(garbage.give_up_drained(state.using, state.holder, some), "drained")

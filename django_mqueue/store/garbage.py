@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 from django.db.backends.utils import CursorWrapper
 
-from .connection import dialect
+from . import leases
+from .connection import dialect, session
 from .connection.dialect import IN_TOPIC, NOW_MS, STATE_OF_MESSAGE, TOPIC_ROW, placeholders
 from .connection.session import Row
+from .leases import Holder
 from .offsets import READS_LOG, REMOVING
 from .queries.skip_scan import NEWEST
 
@@ -143,6 +145,17 @@ def delete(cursor: CursorWrapper, topic: str, groups: Sequence[str], offsets: Se
         f"DELETE m FROM {doomed} STRAIGHT_JOIN queue_messages m FORCE INDEX (PRIMARY) ON m.`offset` = doomed.o",
         [numbers],
     )
+
+
+def give_up_drained(using: str, holder: Holder, partitions: Sequence[str]) -> list[str]:
+    """Delete this holder's leases on drained partitions, and unneeded positions. Return those without a lease now."""
+
+    def work(cursor: CursorWrapper) -> list[str]:
+        if gone := leases.delete_drained(cursor, holder, partitions):
+            delete_empty_positions(cursor, holder.topic, gone)
+        return gone
+
+    return session.run(using, work)
 
 
 def delete_empty_positions(cursor: CursorWrapper, topic: str, partitions: Sequence[str]) -> None:

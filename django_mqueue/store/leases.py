@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db import IntegrityError
 from django.db.backends.utils import CursorWrapper
 
-from .connection import errors, session
+from .connection import session
 from .connection.dialect import GROUP_ROW, NOW_MS, flat, for_share, placeholders
 from .offsets import REMOVING
 
@@ -22,9 +21,6 @@ class Holder:
     name: str
     incarnation: str
 
-
-RACES = 10
-"""Maximum attempts when other workers win the race for a lease."""
 
 _OF_GROUP = "WHERE consumer_group = %s AND topic = %s"
 COUNTS = (
@@ -47,8 +43,8 @@ def acquire(using: str, holder: Holder, partitions: Sequence[str], lease_ms: int
     """Take the leases that are missing, free or expired. Return the partitions whose lease this holder then has.
 
     Return None, and take none, if the registration is missing, is being reset, or is locked by another transaction
-    (for example an uncommitted ``pause``). It waits only for a transaction that is inserting
-    the same lease. During a longer wait, this worker's leases would expire.
+    (for example an uncommitted ``pause``). It waits only for a transaction that is inserting the same lease. During a
+    longer wait, this worker's leases would expire.
     """
     wanted = sorted(partitions)
     names = " UNION ALL ".join(["SELECT %s AS partition_key"] + ["SELECT %s"] * (len(wanted) - 1))
@@ -61,8 +57,10 @@ def acquire(using: str, holder: Holder, partitions: Sequence[str], lease_ms: int
         if cursor.fetchone() is None:
             return None
         cursor.execute(
-            "INSERT INTO queue_partition_leases (consumer_group, topic, partition_key, leased_by, holder, leased_at,"
-            f" lease_renewed_at) SELECT %s, %s, p.partition_key, %s, %s, {NOW_MS}, {NOW_MS} FROM ({names}) p"
+            # IGNORE: another worker has just inserted one of them. The others are inserted.
+            "INSERT IGNORE INTO queue_partition_leases"
+            " (consumer_group, topic, partition_key, leased_by, holder, leased_at, lease_renewed_at)"
+            f" SELECT %s, %s, p.partition_key, %s, %s, {NOW_MS}, {NOW_MS} FROM ({names}) p"
             " WHERE NOT EXISTS (SELECT 1 FROM queue_partition_leases l FORCE INDEX (queue_leases_partition)"
             # No ON DUPLICATE KEY: if a deleted row of this partition is not purged yet, the server also locks the next
             # partition's lease, and waits for a transaction that has acknowledged a delivery of that partition.
@@ -89,14 +87,7 @@ def acquire(using: str, holder: Holder, partitions: Sequence[str], lease_ms: int
             cursor, holder, free, lease_ms, len(free)
         )
 
-    for _ in range(RACES):
-        try:
-            return session.run(using, work)
-        except IntegrityError as error:
-            # Another worker has just inserted one of the leases. The next attempt finds it.
-            if not errors.is_duplicate(error) or session.in_transaction(using):
-                raise
-    return []
+    return session.run(using, work)
 
 
 def take_over(
@@ -224,18 +215,26 @@ def overview(using: str, group: str, topic: str, lease_ms: int) -> tuple[int, in
     return int(total), int(free)
 
 
-def takeable(using: str, holder: Holder, lease_ms: int, limit: int) -> list[LeaseId]:
-    """Return up to ``limit`` leases that are free, or expired and another holder's.
+def takeable(using: str, holder: Holder, lease_ms: int, limit: int, free_ms: int = 0) -> list[LeaseId]:
+    """Return up to ``limit`` leases that have been free, or expired and another holder's, for ``free_ms``.
 
     This holder's own lease is not renewed while a transaction has locked it, and nobody can take it.
     """
     rows = session.fetch(
         using,
         f"(SELECT id, partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_holder) {_OF_GROUP}"
-        f" AND holder = '' LIMIT {limit:d}) UNION ALL"
+        f" AND holder = '' AND lease_renewed_at <= {NOW_MS} - %s LIMIT {limit:d}) UNION ALL"
         f" (SELECT id, partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_renewed) {_OF_GROUP}"
         f" AND lease_renewed_at <= {NOW_MS} - %s AND holder NOT IN ('', %s) LIMIT {limit:d}) LIMIT {limit:d}",
-        [*[holder.group, holder.topic] * 2, lease_ms, holder.incarnation],
+        [
+            holder.group,
+            holder.topic,
+            free_ms,
+            holder.group,
+            holder.topic,
+            lease_ms + free_ms,
+            holder.incarnation,
+        ],
     )
     return [(int(number), partition) for number, partition in rows]
 

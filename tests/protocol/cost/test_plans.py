@@ -209,7 +209,7 @@ SORTED_ON_PURPOSE = (
     "SELECT DISTINCT topic, partition_key",  # a page of partitions: the scan stops at its end
     "FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` IN",  # a batch of due messages that is promoted
     "ORDER BY message_offset",  # the waiting retry of one strict key: one message
-    "INSERT INTO queue_partition_leases",  # the partitions of one statement, to find existing rows
+    "INSERT IGNORE INTO queue_partition_leases",  # the partitions of one statement, to find existing rows
     "SELECT failed_group FROM queue_messages",  # the groups that have dead letters
     "FORCE INDEX (queue_messages_due) WHERE topic = %s AND failed_group IN",  # dead letters chosen by their ids
     "m.original_id = %s AND m.consumer_group = %s",  # the copies of one job

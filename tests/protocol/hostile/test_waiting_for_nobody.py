@@ -13,6 +13,7 @@ from django.db import connection
 from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many, subscribe, unsubscribe
+from django_mqueue.store import garbage
 from django_mqueue.store.connection import session
 from tests.support.subscribers import QUICK, collect, consume, engine_of, in_log, settle
 from tests.support.threads import raw_connection
@@ -72,9 +73,9 @@ def test_all_that_a_worker_does_beside_an_open_transaction_with_messages_in_ever
             subscribe(TOPIC, "h")
             with Subscription(TOPIC, "h") as late:
                 late.ack(late.poll(1000))
-                membership = engine_of(late).membership
-                membership._renew()
-                membership._give_up(list(late._subscriber.state.partitions))  # type: ignore[union-attr]
+                engine = engine_of(late)
+                engine.membership._renew()
+                garbage.give_up_drained("default", engine.state.holder, list(engine.state.partitions))
             unsubscribe(TOPIC, "h")
             settle(subscription)
             collect(TOPIC)
@@ -93,9 +94,9 @@ def test_a_lease_beside_one_whose_delivery_is_acked_in_an_open_transaction() -> 
         old.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         old.commit()
         old.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
-        membership = engine_of(subscription).membership
-        membership._give_up(["A"])
-        membership.state.drop(["A"])
+        state = engine_of(subscription).state
+        garbage.give_up_drained("default", state.holder, ["A"])
+        state.drop(["A"])
         publish(TOPIC, 2, key="B")
         (delivery,) = wait_until(subscription.poll, "the next one of B")
         with HeldTransaction(delivery.ack):

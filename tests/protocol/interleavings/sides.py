@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from django_mqueue import Delivery, Subscription, publish
 from django_mqueue.protocol.retention.garbage_collection import Collector
+from django_mqueue.store import garbage
 from tests.support.subscribers import QUICK, consume, engine_of, poll_until, settle
 from tests.support.transactions import Background, wait_for_lock_wait
 
@@ -51,7 +52,7 @@ def give_up(subscription: Subscription, partition: str) -> None:
     """Give up the lease of a partition, as a worker does when the partition has had no messages for long."""
     engine = engine_of(subscription)
     with engine.state.lock:
-        engine.membership._give_up([partition])
+        garbage.give_up_drained("default", engine.state.holder, [partition])
         engine.state.drop([partition])
 
 

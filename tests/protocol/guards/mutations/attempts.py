@@ -158,8 +158,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "any member takes a new partition that stays without an owner",
         "a new partition has no owner if its designated member does not take it",
         "protocol/membership.py",
-        "if age > ORPHANED_AFTER or self._is_designated(name)",
-        "if self._is_designated(name)",
+        "if self._is_designated(name, max(self.candidates[name] - ORPHANED_AFTER, 0)):",
+        "if self._is_designated(name):",
         "protocol/guards/test_orphans.py::test_new_partitions_that_their_member_does_not_take_find_an_owner",
     ),
     mutation(
