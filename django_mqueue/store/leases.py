@@ -220,21 +220,14 @@ def takeable(using: str, holder: Holder, lease_ms: int, limit: int, free_ms: int
 
     This holder's own lease is not renewed while a transaction has locked it, and nobody can take it.
     """
+    for_long = f" AND lease_renewed_at <= {NOW_MS} - {free_ms:d}" if free_ms else ""  # Not in the index.
     rows = session.fetch(
         using,
         f"(SELECT id, partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_holder) {_OF_GROUP}"
-        f" AND holder = '' AND lease_renewed_at <= {NOW_MS} - %s LIMIT {limit:d}) UNION ALL"
+        f" AND holder = ''{for_long} LIMIT {limit:d}) UNION ALL"
         f" (SELECT id, partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_renewed) {_OF_GROUP}"
         f" AND lease_renewed_at <= {NOW_MS} - %s AND holder NOT IN ('', %s) LIMIT {limit:d}) LIMIT {limit:d}",
-        [
-            holder.group,
-            holder.topic,
-            free_ms,
-            holder.group,
-            holder.topic,
-            lease_ms + free_ms,
-            holder.incarnation,
-        ],
+        [*[holder.group, holder.topic] * 2, lease_ms + free_ms, holder.incarnation],
     )
     return [(int(number), partition) for number, partition in rows]
 

@@ -7,12 +7,14 @@ import pytest
 from django_mqueue import OutgoingMessage, Subscription, publish_many, subscribe
 from django_mqueue.models import PartitionLease, SubscriberHeartbeat
 from tests.support.processes import database_ms
-from tests.support.subscribers import consume
+from tests.support.subscribers import consume, make_due
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("kept")]
 
 TOPIC, GROUP = "orders", "billing"
 MANY = 12
+MORE = 450
+"""Partitions of which each discovery checks a part."""
 
 
 @pytest.fixture
@@ -25,26 +27,43 @@ def idler() -> None:
     )  # fmt: skip
 
 
-def publish_all(payload: str) -> None:
-    publish_many(TOPIC, [OutgoingMessage(payload, key=f"k{n}") for n in range(MANY)])
+def publish_all(payload: str, count: int = MANY) -> None:
+    publish_many(TOPIC, [OutgoingMessage(payload, key=f"k{n}") for n in range(count)])
+
+
+def free_leases(since: int) -> None:
+    PartitionLease.objects.bulk_create(
+        PartitionLease(
+            consumer_group=GROUP, topic=TOPIC, partition_key=f"k{n}", leased_by="", holder="", leased_at=0,
+            lease_renewed_at=since,
+        )
+        for n in range(MANY)
+    )  # fmt: skip
 
 
 @pytest.mark.usefixtures("idler")
-def test_new_partitions_that_their_member_does_not_take_find_an_owner() -> None:
+@pytest.mark.parametrize("count", [MANY, MORE])
+def test_new_partitions_that_their_member_does_not_take_find_an_owner(count: int) -> None:
     with Subscription(TOPIC, GROUP, name="worker") as worker:
-        publish_all("new")
-        consume(worker, MANY)
+        publish_all("new", count)
+        consume(worker, count)
 
 
 @pytest.mark.usefixtures("idler")
 def test_free_leases_that_their_member_does_not_take_find_an_owner() -> None:
     publish_all("there")
-    PartitionLease.objects.bulk_create(
-        PartitionLease(
-            consumer_group=GROUP, topic=TOPIC, partition_key=f"k{n}", leased_by="", holder="", leased_at=0,
-            lease_renewed_at=0,
-        )
-        for n in range(MANY)
-    )  # fmt: skip
+    free_leases(since=0)
     with Subscription(TOPIC, GROUP, name="worker") as worker:
         consume(worker, MANY)
+
+
+@pytest.mark.usefixtures("idler")
+def test_a_lease_that_was_just_released_is_not_taken_above_the_share() -> None:
+    """Otherwise the members of a large group take what others release, and release it again."""
+    publish_all("there")
+    free_leases(since=database_ms() + 3_600_000)
+    with Subscription(TOPIC, GROUP, name="worker") as worker:
+        for _ in range(10):
+            make_due(worker)
+            worker.poll()
+            assert PartitionLease.objects.exclude(holder="").count() == MANY / 2
