@@ -19,9 +19,10 @@ def fair_share(partitions: int, members: Sequence[str], member: str) -> int:
     return quotient + (1 if ranked.index(member) < remainder else 0)
 
 
-def owner_of_new(partition: str, members: Sequence[str], turn: int = 0) -> str | None:
-    """Return the member that takes a new partition. All members compute the same result without communication.
+def takes_new(partition: str, rank: int, members: int, turn: int = 0) -> bool:
+    """Return whether the member with this rank takes a new partition. Members decide it without communication.
 
-    ``turn``: the number of members before it that have not taken the partition.
+    At first, a hash of the name selects one member. With each ``turn`` in which nobody has taken the partition, twice
+    as many members may take it.
     """
-    return members[(crc32(partition.encode()) + turn) % len(members)] if members else None
+    return (rank - crc32(partition.encode())) % members < 1 << min(turn, 32)

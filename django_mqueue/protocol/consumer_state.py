@@ -274,6 +274,7 @@ class ConsumerState:
         """Update the state for deliveries that ``verb`` has settled. ``due_in``: milliseconds until a retry."""
         with self.lock:
             news = [d for d in deliveries if not d.status.settled_by]
+            due = self.clock.now() + (due_in or 0)  # The same for all: a batch is retried together.
             for delivery in deliveries:
                 receipt, delivery.status.settled_by = delivery.status.receipt, verb
                 self.unconfirmed.pop(receipt, None)
@@ -284,7 +285,6 @@ class ConsumerState:
                     partition.uncounted.pop(receipt.offset, None)
                     self.mark_dirty(receipt.partition)
                 else:
-                    due = self.clock.now() + due_in
                     partition.add_retry(receipt.offset, due)
                     self.set_timer(receipt.partition, due)
                 self.mark_ready(partition)

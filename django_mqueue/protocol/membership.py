@@ -15,7 +15,7 @@ from django.db.backends.utils import CursorWrapper
 from .. import conf
 from ..exceptions import FencedSubscription, GroupReadsLog, NotRegistered
 from ..policy.batching import PER_STATEMENT, batches
-from ..policy.shares import fair_share, owner_of_new
+from ..policy.shares import fair_share, takes_new
 from ..store import garbage, heartbeats, leases, log
 from ..store.connection import session
 from ..store.leases import Holder
@@ -44,7 +44,7 @@ class Membership:
 
     def __init__(self, state: ConsumerState, tailer: Tailer) -> None:
         self.state, self.tailer = state, tailer
-        self.members: list[str] = []
+        self.members, self._rank = list[str](), -1
         self.candidates: dict[str, int] = {}
         """Partitions with new messages that may have no owner, and how many discoveries found that each has none."""
         self._known: dict[str, float] = {}
@@ -162,8 +162,9 @@ class Membership:
     def _check_in(self) -> Discovery:
         """Send a heartbeat and read the group's state. Raise an error if this subscriber must not continue."""
         state = self.state
+        read = partial(discovery.read, state.using, state.group, state.topic, self.lease_ms)
         is_announced = heartbeats.beat(state.using, state.holder, is_leaving=self._is_leaving)
-        found = self._read_discovery()
+        found = read()
         registration = found.registration
         self.tailer.update_shared_settled(state.topic, found.settled)
         if registration is None:
@@ -187,12 +188,8 @@ class Membership:
                 state.drop(list(state.partitions))
                 raise FencedSubscription(state.topic, state.group, state.holder.name)
             self.start()
-            found = self._read_discovery()
+            found = read()
         return found
-
-    def _read_discovery(self) -> Discovery:
-        state = self.state
-        return discovery.read(state.using, state.group, state.topic, self.lease_ms)
 
     def discover_now(self) -> bool:
         """Run a discovery over all partitions now. Return whether it found free leases."""
@@ -210,7 +207,8 @@ class Membership:
 
     def _discover(self) -> None:
         state, now = self.state, time.monotonic()
-        since_last, self._discovered_at = min(now - self._discovered_at, self.lease_ms / 1000), now
+        since_last = min(max(now - self._discovered_at, min(self.interval, 1)), self.lease_ms / 1000)
+        self._discovered_at = now
         found = self._check_in()
         leased, free = found.leased, found.free
         state.clock.set(found.now_ms)
@@ -219,6 +217,7 @@ class Membership:
         ):
             self._predecessor = None
         self.members, next_check_in = takeover.release_dead_members(state, found.members, self.interval)
+        self._rank = self.members.index(state.holder.name) if state.holder.name in self.members else -1
         if time.monotonic() >= self._scan_at:
             self._scan()
         checked, unleased = self._check_candidates()
@@ -239,23 +238,22 @@ class Membership:
 
     def _scan(self) -> None:
         """Search the topic for candidates: partitions with messages above the watermark and no lease row."""
-        state, after = self.state, ""
+        state, after, unowned = self.state, "", dict[str, int]()
         while True:
             found, after = log.unleased_partitions_with_backlog(
                 state.using, state.group, state.topic, state.start, after, SCAN_PAGE
             )
-            for name in found:
-                if name not in state.partitions:
-                    self.candidates.setdefault(name, 0)
+            unowned |= {name: self.candidates.get(name, 0) for name in found if name not in state.partitions}
             if not after:
                 break
+        self.candidates = unowned  # Without those whose work is done, and whose lease was deleted again.
         self._scan_at = time.monotonic() + self.lease_ms / 1000
 
     def _check_candidates(self) -> tuple[list[str], int]:
         """Remove candidates that have a lease row. They have an owner, or ``_take_free`` takes them.
 
-        Each member checks those assigned to it. Of many others it checks a part, so that all members together check
-        each once. Return the checked ones without a lease row, and an estimate of how many of all candidates have none.
+        Check all that this member takes, and a part of many others: the next scan forgets the rest. Return the checked
+        ones without a lease row, and an estimate of how many of all candidates have none.
         """
         now = time.monotonic()
         forget = max(2 * self.interval, self.lease_ms / 1000)
@@ -268,22 +266,24 @@ class Membership:
         for some in batches([*mine, *part]):
             leased |= leases.known(self.state.using, self.state.group, self.state.topic, some)
         for name in leased:
-            del self.candidates[name]
+            self.candidates.pop(name, None)
             self._known[name] = now
+        for name in set(others).difference(part):
+            self.candidates[name] = max(self.candidates[name], 1)  # ``_take_new`` need not look at it.
         unseen = (len(others) - len(part)) * len(leased.intersection(part)) // max(len(part), 1)
         return [name for name in [*mine, *part] if name not in leased], len(self.candidates) - unseen
 
     def _is_designated(self, name: str, turn: int = 0) -> bool:
-        return self.state.holder.name == owner_of_new(name, self.members, turn)
+        return self._rank >= 0 and takes_new(name, self._rank, len(self.members), turn)
 
     def _take_new(self) -> None:
-        """Take new partitions at once, without a discovery, if ``owner_of_new`` assigns them to this subscriber."""
+        """Take new partitions at once, without a discovery, if ``takes_new`` assigns them to this subscriber."""
         fresh = [name for name, age in self.candidates.items() if age == 0 and self._is_designated(name)]
         if fresh:
             self._acquire(fresh[:PER_STATEMENT])
 
     def _take_candidates(self, checked: Sequence[str]) -> None:
-        """Take new partitions, and partitions that the members assigned before have not taken."""
+        """Take new partitions, and those that no other member has taken."""
         age = self.candidates
         chosen = [name for name in checked if self._is_designated(name, max(age[name] - ORPHANED_AFTER, 0))]
         for name in checked:

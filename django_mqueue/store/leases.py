@@ -43,8 +43,8 @@ def acquire(using: str, holder: Holder, partitions: Sequence[str], lease_ms: int
     """Take the leases that are missing, free or expired. Return the partitions whose lease this holder then has.
 
     Return None, and take none, if the registration is missing, is being reset, or is locked by another transaction
-    (for example an uncommitted ``pause``). It waits only for a transaction that is inserting the same lease. During a
-    longer wait, this worker's leases would expire.
+    (for example an uncommitted ``pause``). It waits only for transactions that insert the same or neighbouring leases.
+    During a longer wait, this worker's leases would expire.
     """
     wanted = sorted(partitions)
     names = " UNION ALL ".join(["SELECT %s AS partition_key"] + ["SELECT %s"] * (len(wanted) - 1))
@@ -220,7 +220,9 @@ def takeable(using: str, holder: Holder, lease_ms: int, limit: int, free_ms: int
 
     This holder's own lease is not renewed while a transaction has locked it, and nobody can take it.
     """
-    for_long = f" AND lease_renewed_at <= {NOW_MS} - {free_ms:d}" if free_ms else ""  # Not in the index.
+    for_long = ""
+    if free_ms:  # The column is not in the index. A time in the future: the clock was set back.
+        for_long = f" AND (lease_renewed_at <= {NOW_MS} - {free_ms:d} OR lease_renewed_at > {NOW_MS})"
     rows = session.fetch(
         using,
         f"(SELECT id, partition_key FROM queue_partition_leases FORCE INDEX (queue_leases_holder) {_OF_GROUP}"

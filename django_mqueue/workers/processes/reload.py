@@ -66,7 +66,7 @@ class _Outer:
                 self._inner.terminate()
             code = self._inner.wait()
             if self._asked.is_set() or code == 0:
-                return max(code, 0)
+                return 0 if code == CHANGED else max(code, 0)
             if code != CHANGED:
                 print(f"the worker ended with exit code {code}; waiting for a change of a file", flush=True)
                 self._wait_for_change()

@@ -6,8 +6,9 @@ import pytest
 
 from django_mqueue import OutgoingMessage, Subscription, publish_many, subscribe
 from django_mqueue.models import PartitionLease, SubscriberHeartbeat
+from django_mqueue.protocol import membership
 from tests.support.processes import database_ms
-from tests.support.subscribers import consume, make_due
+from tests.support.subscribers import consume, engine_of, make_due
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("kept")]
 
@@ -58,12 +59,25 @@ def test_free_leases_that_their_member_does_not_take_find_an_owner() -> None:
 
 
 @pytest.mark.usefixtures("idler")
-def test_a_lease_that_was_just_released_is_not_taken_above_the_share() -> None:
+def test_a_lease_that_was_just_released_is_not_taken_above_the_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the members of a large group take what others release, and release it again."""
+    monkeypatch.setattr(membership, "ORPHANED_AFTER", 36_000)
     publish_all("there")
-    free_leases(since=database_ms() + 3_600_000)
+    free_leases(since=database_ms())
     with Subscription(TOPIC, GROUP, name="worker") as worker:
         for _ in range(10):
             make_due(worker)
             worker.poll()
             assert PartitionLease.objects.exclude(holder="").count() == MANY / 2
+
+
+@pytest.mark.usefixtures("idler")
+def test_a_candidate_whose_work_is_done_is_forgotten() -> None:
+    """Another member has leased it and given it up, before this one has checked it."""
+    with Subscription(TOPIC, GROUP, name="worker") as worker:
+        members = engine_of(worker).membership
+        members.candidates.update({f"k{n}": 1 for n in range(MORE)})
+        make_due(worker)
+        worker.poll()
+        assert not members.candidates
+    assert not PartitionLease.objects.exists()
