@@ -147,9 +147,10 @@ class TestDeadLettersInABrowser(BrowserCase):
             page.type("[name=rate]", "10")
             page.click_link("Calculate again")
             assert "At most 10 messages per second: it takes about 8 s." in page.text_of(".mqueue-panel")
+            # Before the redrive: the worker could otherwise do all of it before it is stopped.
+            stop_between_transactions(worker)
             page.click_link("Redrive")
             page.wait_for(".mqueue-panel", "A worker does this. You can close this page")
-            stop_between_transactions(worker)
             page.save_all_ways("letters-run")
             page.driver.get("about:blank")
             before = len(left())

@@ -62,7 +62,7 @@ class TestLive(BrowserCase):
         subscribe(TOPIC, GROUP)
         offset = publish(TOPIC, {"order": 1}, key="k").offset
         self.page.open(url_of("message_change", offset))
-        assert "pending" in self.page.text_of(".mqueue-stand")
+        self.page.wait_for(".mqueue-stand", "pending")
         with Subscription(TOPIC, GROUP, name="w") as subscription:
             (delivery,) = poll_until(subscription, 1)
             self.page.wait_for(".mqueue-stand", "in flight")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 from .doing import ids, keys, nothing_comes, payloads, receive, take, take_one, until
 from .handling import Notes
 from .system import Handler, System
@@ -127,6 +130,10 @@ def test_all_workers_killed_at_once(system: System, notes: Notes) -> None:
     workers = [system.start_worker(handler) for _ in range(2)]
     system.publish_many("t", [{"n": n} for n in range(count)], [keys(10)[n % 10] for n in range(count)])
     until(lambda: len(notes.numbers("end")) > 20, "they work")
+    # First all processes: one that still runs would take the leases of another.
+    for worker in workers:
+        os.kill(worker.pid, signal.SIGKILL)
+    until(lambda: not any(worker.running for worker in workers), "all are dead")
     for worker in workers:
         worker.kill()
     in_hand = 2 * 10 * handler.batch_size

@@ -198,16 +198,18 @@ def test_handlers_outcomes(system: System, notes: Notes) -> None:
 
 def test_visibility_is_extended_while_a_handler_runs(system: System, notes: Notes) -> None:
     """A message is not redelivered while its handler runs longer than the visibility timeout."""
-    system.publish("t", {"n": 0, "do": "wait", "door": "long"}, key="a")
+    system.publish("t", {"n": 0, "do": "wait", "door": "long"}, key="b")
+    system.publish("t", {"n": 1}, key="a")
     worker = system.start_worker(Handler("t", "g", visibility_timeout=3))
-    until(lambda: notes.numbers("start") == [0], "it runs")
+    until(lambda: sorted(notes.numbers("start")) == [0, 1] and notes.numbers("end") == [1], "it runs")
+    # Each worker then has one key. The first keeps the busy key, whichever name sorts first.
     other = system.start_worker(Handler("t", "g", visibility_timeout=3))
     outlast(system, "t", "another", 3)
-    system.publish("t", {"n": 1}, key="a")
-    until(lambda: notes.numbers("end") == [1], "a later one is handled")
+    system.publish("t", {"n": 2}, key="b")
+    until(lambda: notes.numbers("end") == [1, 2], "a later one is handled")
     notes.open_door("long")
-    until(lambda: notes.numbers("end") == [1, 0], "it has ended")
+    until(lambda: notes.numbers("end") == [1, 2, 0], "it has ended")
     for each in (worker, other):
         each.ask_to_stop()
         assert each.wait() == 0
-    assert notes.numbers("start") == [0, 1]
+    assert sorted(notes.numbers("start")) == [0, 1, 2]

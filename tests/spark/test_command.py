@@ -94,7 +94,7 @@ def test_the_database_is_reached_from_an_executor_and_the_password_is_nowhere(
     with command(program, ("doctor", *database, *SMALL, *log), environment) as worker:
         with command_lines(worker) as lines:
             assert worker.wait(200) == 0
-        assert not started_by(worker.pid)
+        wait_for_nothing_left(worker.pid)
         said, ran = worker.output(), "\n".join(lines)
     assert "ok  topics:        orders" in said
     assert f"ok  Spark:         {__import__('pyspark').__version__}, local[2]" in said

@@ -37,7 +37,7 @@ def test_the_first_signal_ends_it_between_two_steps(number: signal.Signals) -> N
         has_begun(worker, "step 1\n")
         worker.send(number)
         assert worker.wait(300) == 0
-        assert not started_by(worker.pid)
+        wait_for_nothing_left(worker.pid)
         *_, before, last = [
             line for line in worker.output().splitlines() if "step" in line or "ended" in line
         ]
@@ -60,7 +60,7 @@ def test_a_verb_ends_when_the_first_signal_comes_while_spark_starts(
         )
         worker.send(signal.SIGINT)
         assert worker.wait(300) == code
-        assert not started_by(worker.pid)
+        wait_for_nothing_left(worker.pid)
         said = worker.output()
     assert "stopped while Spark was starting: nothing was done" in said
     assert "step 1" not in said

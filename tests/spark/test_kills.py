@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from django_mqueue.models import Message
 from tests.support.processes import wait_until
 from tests.support.subscribers import collect
 
-from .crashing import TASKS, Job, collecting
+from .crashing import TASKS, Job, Running, collecting, crash
 from .streams import committed, newest, stands_at
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -26,19 +27,29 @@ TOPIC, GROUP = "orders", "archive"
 def test_a_killed_job_goes_on_and_each_message_is_in_one_batch(
     options: dict[str, str], checkpoint: str, tmp_path: Path
 ) -> None:
-    publish_many(TOPIC, range(ROWS))
     asked = {**options, "topic": TOPIC, "group": GROUP, "maxOffsetsPerTrigger": str(BATCH)}
     job = Job({**asked, "minPartitions": "2"}, checkpoint, tmp_path)
+    published = 0
+
+    def run() -> AbstractContextManager[Running]:
+        """Publish more messages, because the run before may have read all of them, and start a run."""
+        nonlocal published
+        publish_many(TOPIC, range(published, published + ROWS))
+        published += ROWS
+        return job.run(every="50 milliseconds")
+
+    def at_work(running: Running) -> None:
+        running.has_committed(2)
+        assert running.kill(TASKS), "there was no task to be killed"
+        running.has_committed(1)
+        running.kill_between_sink_and_group(TOPIC, GROUP)
+
     with collecting(TOPIC):
-        with job.run(every="50 milliseconds") as running:
-            running.has_committed(2)
-            assert running.kill(TASKS), "there was no task to be killed"
-            running.has_committed(1)
-            running.kill_between_sink_and_group(TOPIC, GROUP)
+        crash(run, at_work)
         assert stands_at(GROUP) < newest()
-        assert Message.objects.filter(topic=TOPIC).count() < ROWS, "nothing was deleted behind the group"
+        assert Message.objects.filter(topic=TOPIC).count() < published, "nothing was deleted behind the group"
         job.finish()
-    assert job.numbers() == list(range(ROWS))
+    assert job.numbers() == list(range(published))
     assert committed(checkpoint) == len(list(tmp_path.glob("*.json"))) - 1
     wait_until(_is_empty, "all is deleted at last")
 

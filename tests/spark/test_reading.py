@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from django.db import connection, connections
+from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, publish_many
 from django_mqueue.spark.launching import settings_options
@@ -80,6 +81,7 @@ def connected() -> set[int]:
         return {row[0] for row in cursor.fetchall() if row[3] == database}
 
 
+@override_settings(MQUEUE={"WAKE_WORKERS": "never"})
 def test_a_connection_that_is_killed_between_pages_is_made_again(options: dict[str, str]) -> None:
     count = reading.FIRST_ROWS + 300
     publish_many("orders", range(count))

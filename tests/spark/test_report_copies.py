@@ -60,8 +60,10 @@ def test_copies_of_a_backfill_are_the_same_messages(
         assert (reports.published, reports.targeted) == (4 + sent_back, sent_back)
         assert (reports.finished, reports.dead, reports.lag) == (finished, 1, 0)
         assert (reports.attempts, reports.ack.of) == (finished + 1, finished)
-        (step,) = [one for one in found.steps if one.group == "reports"]
-        assert (step.published, step.finished, step.backlog) == (4 + sent_back, finished, 0)
+        # A full hour may pass between the events: then there are two steps.
+        steps = [one for one in found.steps if one.group == "reports"]
+        done = sum(one.published for one in steps), sum(one.finished for one in steps)
+        assert (*done, steps[-1].backlog) == (4 + sent_back, finished, 0)
 
     check(report(spark, "orders", archive=place, options=options), 0, 3)
     check(report(spark, "orders", options=options), 0, 3)

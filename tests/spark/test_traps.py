@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING
 import MySQLdb.cursors
 import pytest
 from django.db import connection, connections
+from django.test import override_settings
 
 from django_mqueue import publish, publish_many
 from django_mqueue.policy.encoding import JsonText
@@ -222,6 +223,7 @@ def test_payloads_are_read_byte_for_byte_and_headers_as_the_server_has_them(opti
     assert (headers.replace(" ", "") == as_published) is mariadb, "when MySQL keeps their order too"
 
 
+@override_settings(MQUEUE={"WAKE_WORKERS": "never"})
 def test_no_statement_is_open_between_pages(options: dict[str, str]) -> None:
     """Spark may take long with a page. Meanwhile no result is half read, and no transaction is open."""
     from pyspark.sql.types import BinaryType, StructType

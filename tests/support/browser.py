@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.contrib.staticfiles.testing import StaticLiveServerTestCase
+from django.core.cache import cache
 from selenium.common.exceptions import WebDriverException
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 from selenium.webdriver.common.by import By
@@ -194,5 +195,6 @@ class BrowserCase(StaticLiveServerTestCase):
 
     def setUp(self) -> None:
         super().setUp()
+        cache.clear()  # Pages keep figures for some seconds, and the next test may see them.
         User.objects.create_superuser("ada", password="lovelace")
         self.page.log_in("ada", "lovelace")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
 import MySQLdb
-from django.db import connections
+from django.db import DatabaseError, connections
+
+from django_mqueue.store.connection.errors import is_no_thread
 
 from .transactions import Background as Background
 from .waiting import wait_until
@@ -62,11 +64,20 @@ def other_connections() -> list[int]:
         return [int(number) for (number,) in cursor.fetchall()]
 
 
+def kill_connections(numbers: Iterable[int]) -> None:
+    """Let the server end connections. Some may have ended by themselves."""
+    with connections["default"].cursor() as cursor:
+        for number in numbers:
+            try:
+                cursor.execute("KILL %s", [number])
+            except DatabaseError as error:
+                if not is_no_thread(error):
+                    raise
+
+
 def kill_others() -> None:
     """Let the server end all other connections to this database."""
-    with connections["default"].cursor() as cursor:
-        for number in other_connections():
-            cursor.execute("KILL %s", [number])
+    kill_connections(other_connections())
 
 
 def end_session(number: int) -> None:

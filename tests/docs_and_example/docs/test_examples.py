@@ -92,7 +92,7 @@ import threading
 from django.db import connections
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner, RunOptions
-_runners, _ready, _done = [], threading.Event(), threading.Event()
+_runners, _done = [], threading.Event()
 
 def _work():
     while "prices" not in {handler.topic for handler in handlers()}:
@@ -124,6 +124,8 @@ with Subscription("orders", group="billing") as subscription:
     assert [(d.id, d.attempt) for d in got] == [("order-1", 2)], got
 """,
     "docs/reference/request.md": """
+while _worker.is_alive() and not (_runners and _runners[0]._joined):
+    _done.wait(0.01)
 assert price_of("tea", 3) == 12
 from django_mqueue import RequestFailed
 try:
@@ -194,7 +196,7 @@ reserve = DeliveryState.objects.filter(consumer_group="warehouse").order_by("mes
 assert [(s.acked, s.failure_count) for s in reserve] == [(1, 0), (0, 1), (1, 0), (1, 1)], reserve.values()
 from django_mqueue import scheduled
 assert [message.group for message in scheduled("orders")] == ["warehouse"], "it waits for hours"
-assert Message.objects.get(topic="orders_dlq").last_error == "no such order"
+assert Message.objects.get(topic="orders_dlq", failed_group="warehouse").last_error == "no such order"
 assert DeliveryState.objects.filter(consumer_group="ledger", acked=True).count() == 4
 from django_mqueue.workers.registry import handlers as registered
 waits = {h.group: [h.retry(n, ConnectionError()) for n in (1, 2, 9)] for h in registered() if h.topic == "orders"}
@@ -305,7 +307,7 @@ def bill(message):
 publish("logged", {"order": 7}, key="ada", id="order-7")
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner, RunOptions
-Runner(handlers(["logged"]), RunOptions(drain=True, max_seconds=200, name="worker-1")).run()
+Runner(handlers(["logged"]), RunOptions(drain=True, max_messages=1, max_seconds=200, name="worker-1")).run()
 records = [json.loads(line) for line in stream.getvalue().splitlines()]
 (failed,) = [record for record in records if record.get("mqueue_event") == "retried"]
 assert failed["message"].startswith("attempt failed: docs_example.bill: logged@"), failed

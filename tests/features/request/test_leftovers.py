@@ -22,6 +22,7 @@ from tests.support.shop.models import Step
 from tests.support.statements import counted
 from tests.support.subscribers import QUICK, collect
 from tests.support.transactions import Background, HeldTransaction
+from tests.support.waiting import PATIENCE
 
 from .asking import asked, boxes, later, move_deadlines, one
 
@@ -160,12 +161,12 @@ def test_a_requester_that_stood_still_for_too_long_finds_no_box() -> None:
         assert "RequestTimeout" in process.output()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(20 * PATIENCE)
 def test_each_request_is_answered_once_though_workers_are_killed() -> None:
     """Every ten requests, the test kills one of the two workers and starts it again."""
     with Workers() as workers:
         crew = [workers.start("quotes:pricing", "--name", f"w{n}") for n in range(2)]
-        requesters = [asked("quotes", {"n": n}, timeout=60) for n in range(40)]
+        requesters = [asked("quotes", {"n": n}, timeout=10 * PATIENCE) for n in range(40)]
         for n, requester in enumerate(requesters):
             requester.start()
             if n % 10 == 5:
@@ -179,13 +180,14 @@ def test_each_request_is_answered_once_though_workers_are_killed() -> None:
 
 def test_a_running_worker_sweeps_by_itself() -> None:
     """One process sends a request, a worker replies, and a third process dies."""
-    with Workers({**QUICK, "GC_INTERVAL": 0.1}) as workers, requester("quotes", 60) as victim:
+    seconds = int(10 * PATIENCE)
+    with Workers({**QUICK, "GC_INTERVAL": 0.1}) as workers, requester("quotes", seconds) as victim:
         wait_until(lambda: boxes("quotes"), "it has asked")
         victim.kill()
         workers.start("quotes:pricing")
-        assert request("quotes", {"n": 1}, timeout=30).payload == {"n": 1, "price": 2}
+        assert request("quotes", {"n": 1}, timeout=PATIENCE).payload == {"n": 1, "price": 2}
         assert len(boxes("quotes")) == 1
-        move_deadlines("quotes", 60_000 + LINGER_MS)
+        move_deadlines("quotes", seconds * 1000 + LINGER_MS)
         wait_until(lambda: not boxes("quotes"), "it is swept")
 
 

@@ -18,7 +18,7 @@ from django_mqueue.models import Message
 from django_mqueue.tasks import Limit, MQueueBackend, Unique, enqueue_group, job_options, recurring_jobs
 from django_mqueue.tasks.compat import task_backends
 from django_mqueue.testing import drain
-from tests.support.processes import Workers, wait_until
+from tests.support.processes import FAST, Workers, wait_until
 from tests.support.running import run
 from tests.support.statements import counted
 from tests.support.subscribers import engine_of, let_worker_die, make_due
@@ -109,12 +109,17 @@ def test_a_job_that_a_dead_worker_may_still_run_holds_its_permit() -> None:
         assert engine_of(first).claimer.claim(50, 50) == []
 
 
+RARE = {**FAST, "DISCOVERY_INTERVAL": 3600, "LEASE_DURATION": 36_000}
+"""A discovery sets the subscriber's estimate of the database's time anew."""
+
+
 def later(subscription: Subscription, seconds: float) -> None:
     """Let the subscriber's estimate of the database's time be ahead."""
     clock = engine_of(subscription).state.clock
     clock.set(clock.now() + int(seconds * 1000))
 
 
+@override_settings(MQUEUE=RARE)
 def test_a_rate() -> None:
     """Two jobs start a minute, also if each takes no time, and if another worker takes over."""
     backend = task_backends["default"]
@@ -137,6 +142,7 @@ def test_a_rate() -> None:
         assert second.poll() == []
 
 
+@override_settings(MQUEUE=RARE)
 def test_a_rate_also_holds_for_a_job_whose_worker_has_died() -> None:
     jobs.call_api.enqueue(1)
     with Subscription("tasks.default", "tasks") as first:
@@ -182,7 +188,7 @@ def test_one_statement_enqueues_a_job() -> None:
 
 
 def test_hooks_groups_firings_and_scheduled_jobs_are_limited() -> None:
-    entry = {"task": f"{jobs.__name__}.call_limited", "args": ["ada"], "every": 3600}
+    entry = {"task": f"{jobs.__name__}.call_limited", "args": ["ada"], "every": timedelta(days=1000)}
     with override_settings(TASKS=tasks(recurring={"calls": entry})):
         (job,) = recurring_jobs()
         job.enqueue_next()

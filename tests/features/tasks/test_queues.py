@@ -19,6 +19,8 @@ from django_mqueue.tasks import MQueueBackend, wait_for_result
 from django_mqueue.tasks.compat import BaseTaskBackend, InvalidTask, task_backends
 from django_mqueue.testing import drain, published
 from django_mqueue.workers.registry import handlers
+from django_mqueue.workers.sharing import Sharing
+from django_mqueue.workers.turns import Turns
 from tests.support.processes import Workers
 from tests.support.running import Seen, registered, run
 
@@ -46,7 +48,11 @@ def test_tasks_selects_queues_and_no_handlers(queues: list[str], found: list[tup
     assert (sorted(jobs.seen), seen.payloads) == (found, [])
 
 
-def test_a_queue_with_a_greater_weight_gets_more_of_the_time() -> None:
+def test_a_queue_with_a_greater_weight_gets_more_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call takes 10 ms, and a claim no time, also on a slow machine."""
+    ended, claimed = Turns.ended, Sharing.claimed
+    monkeypatch.setattr(Turns, "ended", lambda turns, key, _: ended(turns, key, 0.01))
+    monkeypatch.setattr(Sharing, "claimed", lambda sharing, key, count, _: claimed(sharing, key, count, 0))
     backend = task_backends["default"]
     assert isinstance(backend, MQueueBackend)
     mail = jobs.rests.using(queue_name="mail")

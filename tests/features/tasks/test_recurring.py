@@ -44,7 +44,7 @@ def recurring(task: str = "add", name: str = "sums", **options: Any) -> override
 
 def work() -> None:
     """Start a worker, and stop it when nothing is due."""
-    call_command("runconsumer", tasks=[], drain=True, verbosity=0)
+    call_command("runconsumer", tasks=[], threads=1, drain=True, verbosity=0)
 
 
 def the_job() -> RecurringJob:
@@ -160,13 +160,15 @@ def test_a_firing_waits_for_the_one_that_was_due_while_no_worker_ran(options: di
         assert jobs.seen[:2] == [1, 2]
 
 
-@pytest.mark.parametrize(("catch_up", "runs"), [("one", 2), ("all", 4)])
-def test_one_firing_waits_at_a_time(catch_up: str, runs: int) -> None:
-    """Four firings are due while the first one has not ended. Each would wait, and look every five seconds."""
+@pytest.mark.parametrize(("catch_up", "runs"), [("one", 1), ("all", 4)])
+def test_one_firing_waits_at_a_time(catch_up: str, runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four firings are due while the first one has not ended. Each would wait, and look again after ``WAIT``."""
+    monkeypatch.setattr("django_mqueue.tasks.recurring.WAIT", 3000)
     with unfinished_firing(catch_up=catch_up):
+        work()
         for _ in range(3):
-            work()
             make_due()
+            work()
         for _ in range(6):
             wait_is_over()
             work()
@@ -496,7 +498,7 @@ def test_a_firing_whose_worker_is_killed_runs_again_and_has_one_successor(tmp_pa
         work()
         id = make_due()
         first = workers.run(("django", "runconsumer"), "--tasks", "--name", "first", TEST_TASKS=settings)
-        wait_until(runs.exists, "the job runs")
+        wait_until(lambda: runs.exists() and runs.read_text(), "the job runs")
         first.kill()
         let_worker_die(first)
         work()

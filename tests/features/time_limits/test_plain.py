@@ -21,6 +21,7 @@ from django_mqueue import (
     publish_many,
 )
 from django_mqueue.models import DeliveryState
+from django_mqueue.workers import executor
 from tests.features.batch.batches import AT_ONCE, LATER, Batches, errors, letters, publish_all, states
 from tests.support.processes import wait_until
 from tests.support.running import Seen, registered, run
@@ -80,7 +81,10 @@ def test_the_retry_policy_is_asked(hanging: Hanging, retry: Any, acked: bool) ->
     assert states() == [(acked, 1, 0)]
 
 
-def test_a_policy_that_fails_or_exits(hanging: Hanging) -> None:
+def test_a_policy_that_fails_or_exits(hanging: Hanging, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The retry is not due in this run."""
+    later = executor.UNKNOWN_ERROR._replace(delay=600.0)
+    monkeypatch.setattr("django_mqueue.workers.pool.UNKNOWN_ERROR", later)
     publish("t", 1)
 
     def retry(attempt: int) -> float:

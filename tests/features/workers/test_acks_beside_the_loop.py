@@ -31,7 +31,7 @@ class Steps:
     started: set[str] = field(default_factory=set)
     first: threading.Event = field(default_factory=threading.Event)
     second: threading.Event = field(default_factory=threading.Event)
-    looking: bool = True
+    looking: bool = False
     """True while the loop makes the read that the test is about."""
 
     def handle(self, message: Delivery) -> None:
@@ -78,7 +78,7 @@ def run_with(steps: Steps, **options: Any) -> None:
 
 def test_an_ack_while_the_loop_asks_who_runs_alone() -> None:
     """A third message makes the loop claim while both handlers run."""
-    steps = Steps(looking=False)
+    steps = Steps()
     publish_many("orders", BOTH)
     alone = Subscriber.quarantined_delivery
 
@@ -106,15 +106,25 @@ def test_an_ack_while_the_loop_winds_up_and_forgets_what_it_has_lost() -> None:
     """Another subscriber takes b's lease. The loop notices it while the last handlers run, and a's ack arrives."""
     steps = Steps()
     publish_many("orders", BOTH)
+    drop = ConsumerState.drop
+
+    def look(state: ConsumerState, names: Iterable[str], *reason: str) -> None:
+        names = set(names)
+        steps.looking = "b" in names
+        try:
+            drop(state, names, *reason)
+        finally:
+            steps.looking = False
 
     def handle(message: Delivery) -> None:
         if message.payload == "b":
             wait_until(lambda: "a" in steps.started, "the other one has started")
+            steps.started.add("b")
             with raw_connection() as other:
                 other.execute("UPDATE queue_partition_leases SET holder = 'x' WHERE partition_key = 'b'")
                 other.commit()
         steps.handle(message)
 
-    with registered("orders", handle, atomic=True):
+    with registered("orders", handle, atomic=True), patch.object(ConsumerState, "drop", look):
         run_with(steps, max_messages=2)
     assert dict(DeliveryState.objects.values_list("partition_key", "acked")) == {"a": True, "b": False}

@@ -6,13 +6,15 @@ import pytest
 
 from django_mqueue import publish
 from django_mqueue.models import DeliveryState
-from tests.support.processes import Worker, Workers, wait_until
+from tests.support.processes import FAST, Worker, Workers, wait_until
 from tests.support.shop.models import Door, Step
 from tests.support.subscribers import let_worker_die
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 MESSAGES = 12
+SLOW_TO_REPLACE = {**FAST, "DISCOVERY_INTERVAL": 30}
+"""The drain replaces a killed worker only if the worker's heartbeat is older than this interval."""
 
 
 def killed(workers: Workers) -> Worker:
@@ -27,7 +29,7 @@ def killed(workers: Workers) -> Worker:
 
 
 def test_it_waits_for_the_dead_workers_lease_and_does_all() -> None:
-    with Workers() as workers:
+    with Workers(SLOW_TO_REPLACE) as workers:
         dead = killed(workers)
         drain = workers.start("orders:billing", "--drain", "--drain-timeout", "120")
         wait_until(lambda: "drain: waiting for messages" in drain.output(), "it waits")
@@ -38,7 +40,7 @@ def test_it_waits_for_the_dead_workers_lease_and_does_all() -> None:
 
 
 def test_it_says_what_is_left_and_exits_with_3() -> None:
-    with Workers() as workers:
+    with Workers(SLOW_TO_REPLACE) as workers:
         killed(workers)
         drain = workers.start("orders:billing", "--drain", "--drain-timeout", "0.5")
         assert drain.wait(120) == 3

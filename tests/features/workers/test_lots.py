@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -138,8 +139,17 @@ def test_other_threads_take_what_waits_behind_a_slow_call(lots: list[int]) -> No
     assert sorted(seen.payloads) == list(range(COUNT))
 
 
-def test_the_time_limit_of_one_call_does_not_touch_its_lot(lots: list[int]) -> None:
+def test_the_time_limit_of_one_call_does_not_touch_its_lot(
+    lots: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The handler hangs with one message. The messages behind it are handled by another thread."""
+
+    def limit(call: HandlerCall) -> float:
+        """Give up no other call, however slow the machine is."""
+        (delivery,) = call.deliveries
+        return 0.3 if delivery.payload == 40 and delivery.attempt == 1 else math.inf
+
+    monkeypatch.setattr(pool, "_limit", limit)
     fill()
     door = threading.Event()
 
@@ -271,6 +281,7 @@ def test_a_worker_that_stops_gives_back_what_has_not_started(lots: list[int]) ->
     left: list[HandlerCall] = []
     with registered("t", seen := Seen(stop)), pytest.MonkeyPatch.context() as patch:
         patch.setattr(HandlerPool, "withdraw", taken)
+        patch.setattr(pool, "SLOW", PATIENCE)
         runner = Runner(handlers(["t"]), RunOptions(threads=1, max_seconds=PATIENCE))
         runner.run()
     assert left, "the lot had more messages"

@@ -80,7 +80,7 @@ def test_messages_that_were_claimed_ahead_are_put_back_at_once() -> None:
         last = {"do": "wait", "door": "exit"} if n == 150 else {}
         publish("orders", {"n": n, **last}, key=KEYS[n % 3])
     with Workers() as workers:
-        a = workers.start("orders:billing", "--name", "a", "--threads", "1")
+        a = workers.start("orders:billing", "--name", "a", "--threads", "1", call_seconds=0.001)
         wait_until(lambda: Step.objects.filter(number=150).exists(), "it waits")
         assert DeliveryState.objects.filter(in_flight=True).exclude(partition_key="k0").exists()
         b = workers.start("orders:billing", "--name", "b")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import math
 from functools import partial
 
 import pytest
@@ -49,20 +49,21 @@ def analyze() -> None:
 
 
 def ticks(subscription: Subscription) -> list[Cost]:
-    """Return the costs of 24 polls in one or two seconds, including settling, watermarks and second looks.
+    """Return the costs of 24 polls. In every eighth, settling, watermarks and second looks are due, too.
 
     Before every third poll, a message is published. The poll claims it and acks it.
     """
-    costs, got, pause = [], 0, threading.Event()
+    engine = engine_of(subscription)
+    tail, costs, got = engine.tailer.tails[subscription.topic], [], 0
     for n in range(24):
         if n % 3 == 0:
             publish(subscription.topic, "new", key="k")
+        tail.settle_at = tail.sweep_at = engine.watermarks._next = math.inf if n % 8 else -math.inf
         with counted() as cost:
             deliveries = subscription.poll()
             subscription.ack(deliveries)
         got += len(deliveries)
         costs.append(cost)
-        pause.wait(0.05)
     assert got == 8, "later ones flow"
     return costs
 

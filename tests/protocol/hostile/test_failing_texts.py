@@ -9,6 +9,7 @@ import pytest
 
 from django_mqueue import Message, Reject, Retry, publish
 from django_mqueue.models import DeliveryState
+from django_mqueue.workers import executor
 from tests.support.running import Seen, registered, run
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -51,7 +52,12 @@ def test_an_error_that_cannot_be_told_fails_its_message_and_nothing_else(error: 
     assert DeliveryState.objects.filter(acked=True, failure_count=0).count() == 2
 
 
-def test_a_retry_policy_that_exits_fails_its_message_and_nothing_else() -> None:
+def test_a_retry_policy_that_exits_fails_its_message_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The retry is not due in this run."""
+    monkeypatch.setattr(executor, "UNKNOWN_ERROR", executor.UNKNOWN_ERROR._replace(delay=600.0))
+
     def handle(message: Message) -> None:
         if message.payload == "bad":
             raise ValueError("the handler's own")

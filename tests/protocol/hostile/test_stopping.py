@@ -18,7 +18,7 @@ from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartb
 from tests.support.processes import FAST, Workers
 from tests.support.running import Seen, registered, run
 from tests.support.subscribers import QUICK, consume, poll_until
-from tests.support.threads import other_connections
+from tests.support.threads import kill_connections, other_connections
 from tests.support.transactions import PATIENCE, Background, wait_until
 
 from .breaking import before_statement, killed_at
@@ -150,9 +150,7 @@ def test_a_graceful_stop_whose_connection_has_died_releases_all() -> None:
         publish("orders", {"n": 1}, key="k")
         worker = workers.start("orders:billing", "--threads", "1", "--poll-interval", "20")
         wait_until(lambda: DeliveryState.objects.filter(acked=True).exists(), "it has done its message")
-        for number in set(other_connections()) - before:
-            with connection.cursor() as cursor:
-                cursor.execute("KILL %s", [number])
+        kill_connections(set(other_connections()) - before)
         assert worker.stop() == 0
         assert "Traceback" not in worker.output()
     assert_nothing_is_held()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -13,10 +12,10 @@ import pytest
 from django.db import connection
 
 from tests.spark.commands import command
+from tests.spark.crashing import Processes, crash, finish
 from tests.spark.jobs import defaults
 from tests.spark.streams import committed, newest, stands_at
-from tests.support.processes import Worker, database_url, wait_until
-from tests.support.waiting import SPARK_PATIENCE
+from tests.support.processes import database_url
 
 pytestmark = [
     pytest.mark.spark,
@@ -27,14 +26,23 @@ EACH = 1500
 """Number of flights before the first kill, and during each kill."""
 
 
-def job(place: Path, checkpoint: str, *arguments: str) -> AbstractContextManager[Worker]:
+@contextmanager
+def job(place: Path, checkpoint: str, *arguments: str) -> Iterator[Processes]:
     """Run ``manage.py stream_carriers``. A ``SPARK_CONF_DIR`` makes its JVM fast."""
     environment = {
         "DATABASE_URL": database_url(),
         "DJANGO_SETTINGS_MODULE": "example_project.settings",
         "SPARK_CONF_DIR": str(defaults(place)),
     }
-    return command(("django",), ("stream_carriers", "--checkpoint", checkpoint, *arguments), environment)
+    words = ("stream_carriers", "--checkpoint", checkpoint, *arguments)
+    with command(("django",), words, environment) as worker:
+        yield Processes(worker)
+
+
+def kill_after_a_batch(checkpoint: str, running: Processes) -> None:
+    goal = committed(checkpoint) + 1
+    running.until(lambda: committed(checkpoint) >= goal, "a batch is durable")
+    running.kill()
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.long)])
@@ -65,25 +73,13 @@ def test_a_job_that_is_killed_again_and_again_comes_to_what_the_file_says(
     publisher.start()
     try:
         for _ in range(kills):
-            goal = committed(checkpoint) + 1
-            with job(tmp_path, checkpoint) as worker:
-                wait_until(
-                    partial(_has, goal, checkpoint, worker), "a batch is durable", seconds=SPARK_PATIENCE
-                )
-                assert worker.running, "it ended before it could be killed"
-                os.killpg(worker.pid, signal.SIGKILL)
+            crash(partial(job, tmp_path, checkpoint), partial(kill_after_a_batch, checkpoint))
             killed.release()
     finally:
         killed.release(kills)
         publisher.join()
     assert done.is_set()
     assert stands_at("carriers", "flights") < newest("flights"), "nothing was left to do: this proves little"
-    with job(tmp_path, checkpoint, "--drain") as worker:
-        assert worker.wait(200) == 0, worker.output()
+    finish(partial(job, tmp_path, checkpoint, "--drain"))
     assert kept_hours(run) == expected_hours(run.flights)
     assert stands_at("carriers", "flights") == newest("flights")
-
-
-def _has(batch: int, checkpoint: str, worker: Worker) -> bool:
-    """Return True if the batch is durable, or the job has ended."""
-    return committed(checkpoint) >= batch or not worker.running
