@@ -17,11 +17,12 @@ def running(pid: int) -> bool:
     """Return True unless the process has ended. An ended process may wait for its parent."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
 def parent(pid: int) -> int:
+    """Return the parent. Raise ``FileNotFoundError`` or ``ProcessLookupError`` if the process has ended."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
@@ -32,6 +33,6 @@ def children(worker: Worker) -> set[int]:
         try:
             if parent(int(path.name)) == worker.pid and running(int(path.name)):
                 found.add(int(path.name))
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             continue
     return found

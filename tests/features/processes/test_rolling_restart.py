@@ -34,7 +34,7 @@ def started_by(worker: Worker) -> int:
 def is_child(pid: int, of: int) -> bool:
     try:
         return parent(pid) == of
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
