@@ -46,7 +46,7 @@ class Membership:
         self.state, self.tailer = state, tailer
         self.members, self._rank = list[str](), -1
         self.candidates: dict[str, int] = {}
-        """Partitions with new messages that may have no owner, and how many discoveries found that each has none."""
+        """Partitions with new messages that may have no owner, and the discoveries since each was first seen."""
         self._known: dict[str, float] = {}
         """Partitions whose lease row is not this subscriber's, and the monotonic time when that was last seen."""
         self._found_free = False
@@ -177,6 +177,8 @@ class Membership:
         if known and generation != known:
             state.drop(list(state.partitions))  # Memory is of an earlier registration.
             state.check_leases, self._scan_at = True, -math.inf
+            self.candidates.clear()
+            self._known.clear()
         elif generation == known and registration.changed != state.changed:
             mark_for_reread(state)
         state.registration_generation, state.start = generation, registration.start
@@ -268,8 +270,6 @@ class Membership:
         for name in leased:
             self.candidates.pop(name, None)
             self._known[name] = now
-        for name in set(others).difference(part):
-            self.candidates[name] = max(self.candidates[name], 1)  # ``_take_new`` need not look at it.
         unseen = (len(others) - len(part)) * len(leased.intersection(part)) // max(len(part), 1)
         return [name for name in [*mine, *part] if name not in leased], len(self.candidates) - unseen
 
@@ -286,7 +286,7 @@ class Membership:
         """Take new partitions, and those that no other member has taken."""
         age = self.candidates
         chosen = [name for name in checked if self._is_designated(name, max(age[name] - ORPHANED_AFTER, 0))]
-        for name in checked:
+        for name in age:
             age[name] += 1
         for some in batches(chosen):
             self._acquire(some)
@@ -311,7 +311,7 @@ class Membership:
         mine = leases.acquire(state.using, state.holder, wanted, self.lease_ms)
         if mine is None:
             # The registration is gone, locked or resetting. The partitions stay candidates for the next discovery.
-            self.candidates.update({name: max(self.candidates.get(name, 0), 1) for name in wanted})
+            self.candidates.update(dict.fromkeys(wanted, 1))
             return 0
         now = time.monotonic()
         for name in wanted:

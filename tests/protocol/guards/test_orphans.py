@@ -22,8 +22,12 @@ MORE = 450
 def idler() -> None:
     """Create a member that sends heartbeats and does nothing else."""
     subscribe(TOPIC, GROUP)
+    add_idler("idler")
+
+
+def add_idler(name: str) -> None:
     SubscriberHeartbeat.objects.create(
-        consumer_group=GROUP, topic=TOPIC, subscriber_name="idler", incarnation="i" * 32,
+        consumer_group=GROUP, topic=TOPIC, subscriber_name=name, incarnation="i" * 32,
         heartbeat_at=database_ms() + 3_600_000,
     )  # fmt: skip
 
@@ -81,3 +85,16 @@ def test_a_candidate_whose_work_is_done_is_forgotten() -> None:
         worker.poll()
         assert not members.candidates
     assert not PartitionLease.objects.exists()
+
+
+@pytest.mark.usefixtures("idler")
+def test_new_partitions_find_an_owner_in_a_few_discoveries() -> None:
+    """Five of six members take nothing. Each discovery checks a part of the partitions."""
+    for n in range(4):
+        add_idler(f"idler-{n}")
+    with Subscription(TOPIC, GROUP, name="worker") as worker:
+        publish_all("new", MORE)
+        for _ in range(10):
+            make_due(worker)
+            worker.poll()
+    assert PartitionLease.objects.count() == MORE

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from django_mqueue.policy.ids import new_incarnation, new_token, uuid7
 from django_mqueue.policy.quarantine import Mode, Quarantine, alone_for
-from django_mqueue.policy.shares import fair_share
+from django_mqueue.policy.shares import fair_share, takes_new
 
 MEMBERS = st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=12, unique=True)
 
@@ -26,6 +26,18 @@ def test_twelve_over_five() -> None:
     assert [fair_share(12, list("edcba"), member) for member in "abcde"] == [3, 3, 2, 2, 2]
     assert fair_share(12, ["a"], "unknown") == 0
     assert fair_share(12, [], "a") == 0
+
+
+@given(st.text(min_size=1), st.integers(1, 300), st.integers(0, 40))
+def test_each_turn_lets_twice_as_many_members_take_a_new_partition(
+    partition: str, members: int, turn: int
+) -> None:
+    takers, more = (
+        {rank for rank in range(members) if takes_new(partition, rank, members, number)}
+        for number in (turn, turn + 1)
+    )
+    assert len(takers) == min(2**turn, members)
+    assert takers <= more
 
 
 def test_a_suspect_runs_once_nothing_else_does() -> None:
