@@ -130,7 +130,7 @@ def test_all_workers_killed_at_once(system: System, notes: Notes) -> None:
     workers = [system.start_worker(handler) for _ in range(2)]
     system.publish_many("t", [{"n": n} for n in range(count)], [keys(10)[n % 10] for n in range(count)])
     until(lambda: len(notes.numbers("end")) > 20, "they work")
-    # First all processes: one that still runs would take the leases of another.
+    # Kill all processes first: one that still runs would take the leases of a dead one.
     for worker in workers:
         os.kill(worker.pid, signal.SIGKILL)
     until(lambda: not any(worker.running for worker in workers), "all are dead")

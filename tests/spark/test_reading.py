@@ -81,7 +81,7 @@ def connected() -> set[int]:
         return {row[0] for row in cursor.fetchall() if row[3] == database}
 
 
-@override_settings(MQUEUE={"WAKE_WORKERS": "never"})
+@override_settings(MQUEUE={"WAKE_WORKERS": "never"})  # A waking publisher opens another connection.
 def test_a_connection_that_is_killed_between_pages_is_made_again(options: dict[str, str]) -> None:
     count = reading.FIRST_ROWS + 300
     publish_many("orders", range(count))

@@ -223,7 +223,7 @@ def test_payloads_are_read_byte_for_byte_and_headers_as_the_server_has_them(opti
     assert (headers.replace(" ", "") == as_published) is mariadb, "when MySQL keeps their order too"
 
 
-@override_settings(MQUEUE={"WAKE_WORKERS": "never"})
+@override_settings(MQUEUE={"WAKE_WORKERS": "never"})  # A waking publisher opens another connection.
 def test_no_statement_is_open_between_pages(options: dict[str, str]) -> None:
     """Spark may take long with a page. Meanwhile no result is half read, and no transaction is open."""
     from pyspark.sql.types import BinaryType, StructType

@@ -56,10 +56,10 @@ def empty_anew(connection: BaseDatabaseWrapper) -> None:
 
 
 def forget_deleted_rows() -> None:
-    """Truncate the package's tables whose rows were deleted after earlier tests. Call it before a test with locks.
+    """Truncate the package's tables whose rows were deleted after earlier tests. For tests with locks, or of plans.
 
     The server removes deleted rows later. A statement that finds the deleted row of its key also locks the gap before
-    it, and then blocks rows that the test does not mean.
+    it, and then blocks rows that the test does not mean. Deleted rows also count in the estimates of plans.
     """
     offsets = Offset._meta.db_table
     for alias, tables in _deleted.items():

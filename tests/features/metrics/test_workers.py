@@ -94,16 +94,18 @@ def test_one_port_serves_all_children_and_the_counters_survive_a_replacement() -
             publish("orders", {"n": n}, key=f"k{n}")
         wait_until(lambda: done() == 80, "the others are done")
         wait_until(lambda: scraped(url)("mqueue_messages_finished_total", **BILLING) == 80, "they count, too")
-        for child in children(worker):
+        old = children(worker)
+        for child in old:
             os.kill(child, signal.SIGTERM)
+        wait_until(lambda: len(new := children(worker)) == len(old) and not new & old, "all are replaced")
 
         def counts_all() -> bool:
             try:
                 return scraped(url)("mqueue_messages_finished_total", **BILLING) == 80
             except (OSError, http.client.HTTPException):
-                return False  # The child that has got the request ends.
+                return False  # The new children do not listen yet.
 
-        wait_until(counts_all, "all are replaced")
+        wait_until(counts_all, "they still count")
         assert worker.stop() == 0
     assert len(set(Step.objects.values_list("pid", flat=True))) > 1
 

@@ -230,6 +230,7 @@ def test_what_is_waiting_when_a_worker_stops_is_told_before_it_ends() -> None:
     def slow(**arguments: Any) -> None:
         if not released:
             wait_until(lambda: PartitionLease.objects.filter(leased_by="").exists(), "it has left")
+        threading.Event().wait(0.02)
         released.append(PartitionLease.objects.filter(leased_by="").count())
 
     publish_many("t", [OutgoingMessage(n, key="k") for n in range(40)])

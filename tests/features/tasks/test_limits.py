@@ -110,7 +110,7 @@ def test_a_job_that_a_dead_worker_may_still_run_holds_its_permit() -> None:
 
 
 RARE = {**FAST, "DISCOVERY_INTERVAL": 3600, "LEASE_DURATION": 36_000}
-"""A discovery sets the subscriber's estimate of the database's time anew."""
+"""No discovery during a test: it would set the subscriber's estimate of the database's time anew."""
 
 
 def later(subscription: Subscription, seconds: float) -> None:

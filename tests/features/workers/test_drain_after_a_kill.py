@@ -13,7 +13,7 @@ from tests.support.subscribers import let_worker_die
 pytestmark = pytest.mark.django_db(transaction=True)
 
 MESSAGES = 12
-SLOW_TO_REPLACE = {**FAST, "DISCOVERY_INTERVAL": 30}
+SLOW_TO_REPLACE = {**FAST, "DISCOVERY_INTERVAL": 3600, "LEASE_DURATION": 36_000}
 """The drain replaces a killed worker only if the worker's heartbeat is older than this interval."""
 
 

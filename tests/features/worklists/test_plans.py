@@ -33,24 +33,31 @@ STATES = ("unassigned", "assigned", "delayed", "review", "finished", "finished",
 
 
 @pytest.fixture
-def ann(declare: Declare) -> User:
-    """Fill the tables. Return a user with many items."""
+def ann(declare: Declare) -> Iterator[User]:
+    """Fill the tables. Yield a user with many items."""
     forget_deleted_rows()
     declare(states=["review"], attributes=["country"])
     ann, accounting, sale = user("ann", "take"), team("accounting"), Sale.objects.create(pk=1, number=1)
     ann.groups.add(accounting)
-    fill(ITEMS, ann.pk, accounting.pk, ContentType.objects.get_for_model(sale).pk)
-    return ann
+    # Without the statistics of the background thread and with more than 20 sampled pages: the plans depend on them.
+    set_statistics("STATS_AUTO_RECALC = 0, STATS_SAMPLE_PAGES = 10000")
+    try:
+        fill(ITEMS, ann.pk, accounting.pk, ContentType.objects.get_for_model(sale).pk)
+        yield ann
+    finally:
+        set_statistics("STATS_AUTO_RECALC = DEFAULT, STATS_SAMPLE_PAGES = DEFAULT")
+
+
+def set_statistics(options: str) -> None:
+    with connection.cursor() as cursor:
+        for table in ("worklist_items", "worklist_attributes"):
+            cursor.execute(f"ALTER TABLE {table} {options}")
 
 
 def fill(count: int, user: int, team: int, linked_type: int) -> None:
     """Insert items made a second apart: an eighth in each of ``STATES``, with users, teams, objects and attributes."""
     states = ", ".join(f"'{state}'" for state in STATES)
-    tables = "worklist_items", "worklist_attributes"
     with connection.cursor() as cursor:
-        for table in tables:
-            # Otherwise, the server later replaces the statistics of ANALYZE in the background.
-            cursor.execute(f"ALTER TABLE {table} STATS_AUTO_RECALC = 0")
         cursor.execute(
             "INSERT INTO worklist_items (worklist, state, kind, title, assignee_id, team_id, linked_type_id, linked_id,"
             " message_id, message_key, message_kind, message_offset, payload, headers, error, is_open, is_automated,"
@@ -68,13 +75,8 @@ def fill(count: int, user: int, team: int, linked_type: int) -> None:
             " SELECT id, worklist, 'country', CONCAT('country-', message_offset %% 1000) FROM worklist_items",
             [],
         )
-        # With the usual sample of 20 pages, the statistics and so the plans would depend on chance.
-        cursor.execute("SET GLOBAL innodb_stats_persistent_sample_pages = 10000")
-        for table in tables:  # This computes the statistics, too.
-            cursor.execute(f"ALTER TABLE {table} STATS_AUTO_RECALC = DEFAULT")
         cursor.execute("ANALYZE TABLE worklist_items, worklist_attributes")
         cursor.fetchall()
-        cursor.execute("SET GLOBAL innodb_stats_persistent_sample_pages = DEFAULT")
 
 
 @contextmanager

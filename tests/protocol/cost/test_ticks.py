@@ -150,7 +150,7 @@ def test_a_claim_of_retries_is_at_most_four_statements_and_one_commit() -> None:
 def claim_of_news(subscription: Subscription, count: int) -> Cost:
     engine = engine_of(subscription)
     fill("t", count)
-    engine.watermarks._next = engine.tailer.tails["t"].settle_at = math.inf
+    engine.watermarks._next = engine.tailer.tails["t"].settle_at = math.inf  # Not in the counted poll.
     with counted() as cost:
         deliveries = subscription.poll()
     assert len(deliveries) == count

@@ -31,7 +31,9 @@ ALL_DUE = {
 }  # fmt: skip
 
 TABLE = re.compile(r"queue_[a-z_]+")
-CHANGED = re.compile(r"(?:INSERT INTO|UPDATE) (queue_[a-z_]+)|DELETE ([a-z]) FROM .*?(queue_[a-z_]+) \2\b")
+CHANGED = re.compile(
+    r"(?:INSERT (?:IGNORE )?INTO|UPDATE) (queue_[a-z_]+)|DELETE ([a-z]) FROM .*?(queue_[a-z_]+) \2\b"
+)
 LOCKING = re.compile(r"FOR UPDATE|FOR SHARE|LOCK IN SHARE MODE")
 
 BRIEF = {
@@ -137,6 +139,7 @@ def sent() -> Sent:
 
 def test_no_statement_of_the_loop_waits_for_a_row_that_a_caller_may_have_locked(sent: Sent) -> None:
     assert not sent.refused, "\n\n".join(sorted(sent.refused))
+    assert all(CHANGED.match(beginning) for beginning in UNDER)
     for beginning in ("INSERT IGNORE INTO queue_partition_leases", "INSERT INTO queue_delivery_state", "DELETE l FROM",
                       "DELETE o FROM", "DELETE m FROM", "INSERT INTO queue_offsets", *list(BRIEF)):  # fmt: skip
         assert sent.has(beginning), f"this proves nothing of {beginning}"

@@ -20,6 +20,7 @@ from tests.support.processes import database_url
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.usefixtures("flights"),
+    pytest.mark.timeout(3000),
 ]
 
 EACH = 1500
@@ -42,7 +43,7 @@ def job(place: Path, checkpoint: str, *arguments: str) -> Iterator[Processes]:
 def kill_after_a_batch(checkpoint: str, running: Processes) -> None:
     goal = committed(checkpoint) + 1
     running.until(lambda: committed(checkpoint) >= goal, "a batch is durable")
-    running.kill()
+    assert running.kill(), "it ended before it could be killed"
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.long)])
