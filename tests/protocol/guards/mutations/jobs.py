@@ -300,7 +300,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "tasks/recurring.py",
         "skips = waits_for and (merges or ",
         "skips = waits_for and (",
-        f"{_RECURRING}::test_one_firing_waits_at_a_time[one-2]",
+        f"{_RECURRING}::test_one_firing_waits_at_a_time[one-1]",
     ),
     mutation(
         "a scheduled job that is replaced is deleted",
