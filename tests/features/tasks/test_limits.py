@@ -86,7 +86,7 @@ def test_a_killed_worker_gives_its_permit_back_and_nothing_runs_before(tmp_path:
     program, setting = ("django", "runconsumer"), json.dumps(tasks())
     with Workers() as workers:
         first = workers.run(program, "--tasks", "--threads", "4", "--name", "first", TEST_TASKS=setting)
-        wait_until(note.exists, "the job has started")
+        wait_until(lambda: note.exists() and note.read_text(), "the job has started")
         other = jobs.notes_alone.enqueue(str(note))
         second = workers.run(program, "--tasks", "--threads", "4", "--drain", TEST_TASKS=setting)
         wait_until(lambda: "messages that others have locked or leased" in second.output(), "it waits")
