@@ -44,7 +44,7 @@ class Membership:
 
     def __init__(self, state: ConsumerState, tailer: Tailer) -> None:
         self.state, self.tailer = state, tailer
-        self.members, self._rank = list[str](), -1
+        self.members, self._rank, self._takers = list[str](), -1, 0
         self.candidates: dict[str, int] = {}
         """Partitions with new messages that may have no owner, and the discoveries since each was first seen."""
         self._known: dict[str, float] = {}
@@ -214,12 +214,12 @@ class Membership:
         found = self._check_in()
         leased, free = found.leased, found.free
         state.clock.set(found.now_ms)
-        if (before := self._predecessor) and session.run(
-            state.using, lambda c: leases.release_unlocked(c, before)
-        ):
+        before = self._predecessor
+        if before and session.run(state.using, lambda c: leases.release_unlocked(c, before)):
             self._predecessor = None
-        self.members, next_check_in = takeover.release_dead_members(state, found.members, self.interval)
-        self._rank = self.members.index(state.holder.name) if state.holder.name in self.members else -1
+        self.members, takers, next_check = takeover.release_dead_members(state, found.members, self.interval)
+        self._rank = takers.index(state.holder.name) if state.holder.name in takers else -1
+        self._takers = len(takers)
         if time.monotonic() >= self._scan_at:
             self._scan()
         checked, unleased = self._check_candidates()
@@ -236,7 +236,7 @@ class Membership:
         self._take_candidates(checked)
         self._give_up_drained()
         self._release_left()
-        self._beat_at = time.monotonic() + min(self.interval, next_check_in)
+        self._beat_at = time.monotonic() + min(self.interval, next_check)
 
     def _scan(self) -> None:
         """Search the topic for candidates: partitions with messages above the watermark and no lease row."""
@@ -274,7 +274,7 @@ class Membership:
         return [name for name in [*mine, *part] if name not in leased], len(self.candidates) - unseen
 
     def _is_designated(self, name: str, turn: int = 0) -> bool:
-        return self._rank >= 0 and takes_new(name, self._rank, len(self.members), turn)
+        return self._rank >= 0 and takes_new(name, self._rank, self._takers, turn)
 
     def _take_new(self) -> None:
         """Take new partitions at once, without a discovery, if ``takes_new`` assigns them to this subscriber."""
@@ -311,7 +311,7 @@ class Membership:
         mine = leases.acquire(state.using, state.holder, wanted, self.lease_ms)
         if mine is None:
             # The registration is gone, locked or resetting. The partitions stay candidates for the next discovery.
-            self.candidates.update(dict.fromkeys(wanted, 1))
+            self.candidates.update({name: max(self.candidates.get(name, 0), 1) for name in wanted})
             return 0
         now = time.monotonic()
         for name in wanted:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from django.db.backends.utils import CursorWrapper
 
@@ -37,29 +38,38 @@ CHECK_AGAIN = 0.1
 """Seconds until the next discovery if another worker releases the leases of a dead member now."""
 
 
-def release_dead_members(
-    state: ConsumerState, members: Sequence[Member], interval: float
-) -> tuple[list[str], float]:
-    """Release the leases of dead members. Return the sorted names of live members, and the seconds to the next check.
+class Members(NamedTuple):
+    """The live members of a group that want a share of its partitions, sorted by name.
 
-    Members that leave are left out. ``interval``: seconds between two heartbeats. The second result is infinite if no
-    lock of another member is free.
+    ``takers``: those that take new partitions, which are all except those whose session lock is free. ``next_check``:
+    seconds until one of these may be dead, or infinite.
     """
+
+    live: list[str]
+    takers: list[str]
+    next_check: float
+
+
+def release_dead_members(state: ConsumerState, members: Sequence[Member], interval: float) -> Members:
+    """Release the leases of dead members. Return the others. ``interval``: seconds between two heartbeats."""
     lock = session_lock.of(state.using)
     if lock is None:
-        return [member.name for member in members if not member.is_leaving], math.inf
-    names, next_check_in = [], math.inf
+        names = [member.name for member in members if not member.is_leaving]
+        return Members(names, names, math.inf)
+    live, takers, next_check = list[str](), list[str](), math.inf
     for member in members:
         due = math.inf
         if member.lock_is_free and member.incarnation != state.holder.incarnation:
             due = max(interval + RECONNECT - member.since_heartbeat_ms / 1000, RECONNECT - lock.age)
         if due > 0 and not member.is_leaving:
-            names.append(member.name)
+            live.append(member.name)
+            if due == math.inf or lock.age < RECONNECT:
+                takers.append(member.name)
         elif due <= 0 and not _release(state, member, interval):
             due = CHECK_AGAIN
         if due > 0:
-            next_check_in = min(next_check_in, due)
-    return names, next_check_in
+            next_check = min(next_check, due)
+    return Members(live, takers, next_check)
 
 
 def _release(state: ConsumerState, member: Member, interval: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
@@ -34,12 +35,19 @@ def announce(cursor: CursorWrapper, holder: Holder) -> str | None:
         )
         is_missing, row = True, cursor.fetchone()
     before = str(row[0])
+    lock, params = _session_lock(cursor.db.alias)
     cursor.execute(
         f"UPDATE queue_subscriber_heartbeats {_INDEX} SET incarnation = %s, heartbeat_at = {NOW_MS},"
-        f" deregistered_at = NULL, session_lock = ''{_ROW}",
-        [holder.incarnation, holder.group, holder.topic, holder.name],
+        f" deregistered_at = NULL, session_lock = {lock}{_ROW}",
+        [holder.incarnation, *params, holder.group, holder.topic, holder.name],
     )
     return before or None
+
+
+def _session_lock(using: str) -> tuple[str, list[Any]]:
+    """Return SQL, with its parameters, for the value of ``session_lock``."""
+    lock = session_lock.of(using)
+    return lock.held_name() if lock else ("''", [])
 
 
 def beat(using: str, holder: Holder, *, is_leaving: bool = False) -> bool:
@@ -49,7 +57,7 @@ def beat(using: str, holder: Holder, *, is_leaving: bool = False) -> bool:
     a locked row. This INSERT ... SELECT skips it, and otherwise updates the duplicate.
     """
     lock = session_lock.of(using)
-    name, params = lock.held_name() if lock else ("''", [])
+    name, params = _session_lock(using)
     if is_leaving:
         name = f"CONCAT({name}, '{session_lock.LEAVING}')"
 

@@ -44,6 +44,8 @@ class Scene:
         """Open a connection outside Django. Raises ``MySQLdb.Error`` while the server is down."""
         connection = MySQLdb.connect(**self.parameters, connect_timeout=2)
         connection.autocommit(True)
+        with connection.cursor() as cursor:
+            cursor.execute("SET innodb_lock_wait_timeout = 1")  # A stopped process keeps its locks.
         return connection
 
     def query(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

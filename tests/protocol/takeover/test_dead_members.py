@@ -8,6 +8,7 @@ from django.test import override_settings
 
 from django_mqueue import StaleDelivery, Subscription, publish
 from django_mqueue.models import SubscriberHeartbeat
+from django_mqueue.policy.shares import takes_new
 from tests.protocol.interleavings.sides import ends
 from tests.protocol.interleavings.steps import COMMIT, Stopped
 from tests.protocol.interleavings.workers import owner
@@ -75,6 +76,27 @@ def test_others_look_again_when_the_heartbeat_is_old_enough() -> None:
         discover(b)
         assert b.membership.members == ["a", "b"]
         assert b.membership.due_in() <= 502
+
+
+def test_a_worker_that_dies_before_its_first_discovery_is_dead_like_any_other() -> None:
+    with worker("a", discovers=False) as a, observer("b") as b:
+        a.cut()
+        let_pass(AGE)
+        discover(b)
+        assert (status(), b.membership.members) == ("silent", ["b"])
+
+
+def test_a_new_partition_does_not_wait_for_a_worker_that_may_be_dead() -> None:
+    """It is A's by the hash, and A still has its share. B has just connected, and waits. Later B takes it."""
+    with worker("a") as a, observer("b") as b:
+        a.cut()
+        let_pass(-3600)
+        name = next(name for name in map(str, range(99)) if takes_new(name, 0, 2))
+        publish(TOPIC, 1, key=name)
+        discover(b, connected_for=-3600)
+        assert owner(name) is None
+        discover(b)
+        assert (owner(name), b.membership.members) == ("b", ["a", "b"])
 
 
 def test_a_worker_that_has_just_connected_judges_nobody() -> None:

@@ -33,7 +33,7 @@ PATIENT: dict[str, Any] = {**CALM, "DISCOVERY_INTERVAL": 1}
 class Loop:
     """The loop of one worker: a thread with a connection of its own, which does what the test asks for."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, discovers: bool = True) -> None:
         subscribe(TOPIC, GROUP)
         self._thread = ThreadPoolExecutor(1)
         self._session = ExitStack()
@@ -44,7 +44,8 @@ class Loop:
             lambda: self._session.enter_context(worker_session("default", 600))
         )
         self.use(self.engine.start)
-        self.discover()
+        if discovers:
+            self.discover()
 
     def do(self, work: Callable[[], Result]) -> Result:
         return self._thread.submit(work).result(PATIENCE)
@@ -126,8 +127,9 @@ def look(engine: Subscriber) -> None:
 
 
 @contextmanager
-def worker(name: str) -> Iterator[Loop]:
-    loop = Loop(name)
+def worker(name: str, *, discovers: bool = True) -> Iterator[Loop]:
+    """A worker that has started, and has run a first discovery if it ``discovers``."""
+    loop = Loop(name, discovers=discovers)
     try:
         yield loop
     finally:
