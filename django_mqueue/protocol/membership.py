@@ -311,7 +311,7 @@ class Membership:
         mine = leases.acquire(state.using, state.holder, wanted, self.lease_ms)
         if mine is None:
             # The registration is gone, locked or resetting. The partitions stay candidates for the next discovery.
-            self.candidates.update({name: max(self.candidates.get(name, 0), 1) for name in wanted})
+            self.candidates.update(dict.fromkeys(wanted, 1))
             return 0
         now = time.monotonic()
         for name in wanted:

@@ -41,8 +41,8 @@ CHECK_AGAIN = 0.1
 class Members(NamedTuple):
     """The live members of a group that want a share of its partitions, sorted by name.
 
-    ``takers``: those that take new partitions, which are all except those whose session lock is free. ``next_check``:
-    seconds until one of these may be dead, or infinite.
+    ``takers``: those that take new partitions. These are all except those whose session lock is free, and really all
+    while the own connection is new. ``next_check``: seconds until one of the others may be dead, or infinite.
     """
 
     live: list[str]
@@ -57,18 +57,19 @@ def release_dead_members(state: ConsumerState, members: Sequence[Member], interv
         names = [member.name for member in members if not member.is_leaving]
         return Members(names, names, math.inf)
     live, takers, next_check = list[str](), list[str](), math.inf
+    is_new_for = RECONNECT - lock.age
     for member in members:
         due = math.inf
         if member.lock_is_free and member.incarnation != state.holder.incarnation:
-            due = max(interval + RECONNECT - member.since_heartbeat_ms / 1000, RECONNECT - lock.age)
+            due = max(interval + RECONNECT - member.since_heartbeat_ms / 1000, is_new_for)
         if due > 0 and not member.is_leaving:
             live.append(member.name)
-            if due == math.inf or lock.age < RECONNECT:
+            if due == math.inf or is_new_for > 0:
                 takers.append(member.name)
         elif due <= 0 and not _release(state, member, interval):
             due = CHECK_AGAIN
         if due > 0:
-            next_check = min(next_check, due)
+            next_check = min(next_check, is_new_for if due < math.inf and is_new_for > 0 else due)
     return Members(live, takers, next_check)
 
 

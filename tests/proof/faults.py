@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import MySQLdb
 
@@ -122,12 +123,14 @@ def kill_connections(scene: Scene) -> None:
 
 def steal_leases(scene: Scene) -> None:
     """Let some leases expire while their holders are healthy. Other workers take the partitions."""
+    rows = list[tuple[Any, ...]]()
     with suppress(MySQLdb.Error):
         rows = scene.query(
             "SELECT id, consumer_group, topic, partition_key FROM queue_partition_leases WHERE holder <> ''"
         )
-        for id, group, topic, partition in scene.dice.sample(rows, min(len(rows), 8)):
-            scene.note("stolen", f"{group} {topic} {partition}")
+    for id, group, topic, partition in scene.dice.sample(rows, min(len(rows), 8)):
+        scene.note("stolen", f"{group} {topic} {partition}")
+        with suppress(MySQLdb.Error):  # Locked by a stopped process, for example.
             scene.query(f"UPDATE queue_partition_leases SET lease_renewed_at = 0 WHERE id = {id:d}")
 
 

@@ -78,6 +78,15 @@ def test_others_look_again_when_the_heartbeat_is_old_enough() -> None:
         assert b.membership.due_in() <= 502
 
 
+def test_a_worker_that_has_just_connected_looks_again_soon() -> None:
+    """The next discovery is due when its connection is old enough to judge others."""
+    rare = {**PATIENT, "DISCOVERY_INTERVAL": 1000}
+    with override_settings(MQUEUE=rare), worker("a") as a, observer("b") as b:
+        a.cut()
+        discover(b, connected_for=-10)
+        assert b.membership.due_in() <= 12
+
+
 def test_a_worker_that_dies_before_its_first_discovery_is_dead_like_any_other() -> None:
     with worker("a", discovers=False) as a, observer("b") as b:
         a.cut()
