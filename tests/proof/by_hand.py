@@ -73,6 +73,7 @@ def pay_attention(polled: int) -> int:
 def main(name: str) -> None:
     ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
+    history().write(Fault(now(), "ready", my_name()))
     while not ending.is_set():
         polled = now()
         try:

@@ -151,8 +151,9 @@ class Fault:
     """A fault hit the run.
 
     ``kind`` and ``target``: ``killed``, ``stopped``, ``continued``, ``left`` (was asked to end, and ended) and
-    ``joined`` name a worker or publisher. ``server down`` and ``server up`` have no target. ``stolen`` names a lease:
-    ``group topic partition``. Stories show any other kind, but it excuses nothing.
+    ``joined`` name a worker or publisher, and ``ready`` a worker that has imported its handlers. ``server down`` and
+    ``server up`` have no target. ``stolen`` names a lease: ``group topic partition``. Stories show any other kind, but
+    it excuses nothing.
     """
 
     at: int

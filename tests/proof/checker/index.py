@@ -26,7 +26,7 @@ from ..history import (
 from .stories import Fate, Run, Sending, Story
 from .world import World
 
-NAMED = {"killed", "stopped", "continued", "left", "joined", "abandoned", "silent", "heard"}
+NAMED = {"killed", "stopped", "continued", "left", "joined", "ready", "abandoned", "silent", "heard"}
 """Faults with a worker or publisher as target."""
 
 

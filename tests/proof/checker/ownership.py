@@ -18,10 +18,10 @@ def unowned(history: History, rules: Rules) -> Iterator[Finding]:
     """No partition with work is without a valid lease for longer than the lease and the slack of takeovers.
 
     The time counts only while one worker of the group can take the partition all that time. This worker is alive and
-    not stopped, and the server is up. The time counts only after a worker's first message, or after a lease duration,
-    in which it starts. After a restart of the server, the time counts only after another lease duration, in which
-    workers reconnect. Time in which workers join and leave, and none stays that long, does not count: kills every few
-    seconds leave no worker the time.
+    not stopped, and the server is up. It has imported its handlers, which takes long while many processes start. After
+    a restart of the server, the time counts only after another lease duration, in which workers reconnect. Time in
+    which workers join and leave, and none stays that long, does not count: kills every few seconds leave no worker the
+    time.
 
     The workers of a group are the workers that have run any of its messages.
     """
@@ -76,7 +76,7 @@ def _presence(history: History, rules: Rules) -> defaultdict[tuple[str, str], li
     there: defaultdict[tuple[str, str], list[Span]] = defaultdict(list)
     for worker, places in groups.items():
         lives = [
-            (max(begin, min(begin + rules.lease_ns, first_seen[worker])), end)
+            (max(begin, world.ready.get(worker, begin)), end)
             for begin, end in world.lives.get(worker, Single()).all()
         ] or [(first_seen[worker], FOREVER)]
         stops = [*world.stops.get(worker, Single()).all(), *world.silences.get(worker, Single()).all()]

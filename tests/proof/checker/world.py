@@ -67,6 +67,8 @@ class World:
         self.kills: defaultdict[str, Single] = defaultdict(Single)
         self.lives: defaultdict[str, Single] = defaultdict(Single)
         self.thefts: defaultdict[str, Single] = defaultdict(Single)
+        self.ready: dict[str, int] = {}
+        """When each worker had imported its handlers."""
         self.locks = Spans()
         """Each time at which an outside connection began to lock rows of all tables."""
         self.deaths, self.idle_deaths = Spans(), Spans()
@@ -104,6 +106,8 @@ class World:
             self._dies(at, idle)
         elif kind == "joined":
             self.lives[target].begin(at)
+        elif kind == "ready":
+            self.ready[target] = at
         elif kind in ("killed", "left"):
             self._goes_on(target, at)
             self.lives[target].end(at)

@@ -11,7 +11,7 @@ from django_mqueue import Delivery
 from django_mqueue.workers import pool, sharing
 from django_mqueue.workers.executor import execute
 from django_mqueue.workers.handler_calls import HandlerCall, Outcome
-from tests.proof.history import Handed, now
+from tests.proof.history import Fault, Handed, now
 from tests.proof.plan import my_name
 from tests.proof.plant.acting import ended, history
 
@@ -26,7 +26,8 @@ def note_end_of(delivery: Delivery) -> None:
 
 
 def start() -> None:
-    """Watch this process. With ``PROOF_BACKLOG``, its threads get lots at a small backlog."""
+    """Watch this process, which is ready. With ``PROOF_BACKLOG``, its threads get lots at a small backlog."""
+    history().write(Fault(now(), "ready", my_name()))
     start_lot = pool.HandlerPool.start
 
     @wraps(execute)

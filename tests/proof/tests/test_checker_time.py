@@ -76,16 +76,13 @@ def test_time_without_a_server_does_not_count_nor_the_lease_after_it() -> None:
     assert breached(owned().unowned(20, 47).server_down(22, 35))
 
 
-@pytest.mark.parametrize(("first", "expected"), [(21, 27), (28, 31)])
-def test_the_time_counts_from_the_first_message_of_a_worker_or_after_a_lease(
-    first: float, expected: float
-) -> None:
+def test_time_in_which_a_worker_imports_its_handlers_does_not_count() -> None:
     def tale(until: float) -> Tale:
-        starting = Tale().fault(20, "joined", "w1").sent(1, "a").run(first, "a")
+        starting = Tale().fault(20, "joined", "w1").fault(30, "ready", "w1").sent(1, "a").run(31, "a")
         return starting.unowned(20, until).fault(100, "left", "w1")
 
-    assert not breached(tale(expected - 0.1))
-    assert breached(tale(expected + 0.1))
+    assert not breached(tale(35.9))
+    assert breached(tale(36.1))
 
 
 def test_time_with_a_full_disk_does_not_count_once_it_is_known_to_have_ended() -> None:
