@@ -18,7 +18,8 @@ from ..policy.names import is_one_at_a_time, priority_of
 from ..store import delivery_state, leases, moving, offsets
 from ..store.connection import errors, session
 from ..store.delivery_state import Claim, Receipt
-from .acknowledging.acknowledger import WORKER_DIED, Acknowledger
+from ..store.failures import WORKER_DIED
+from .acknowledging.acknowledger import Acknowledger
 from .choosing import Claimable, assume_acked, choose, discard_unclaimed, restore_unacked, undo
 from .consumer_state import ConsumerState
 from .delivery import Delivery, DeliveryStatus, make_delivery
@@ -37,7 +38,7 @@ LOCKED_AGAIN_MS = 250
 class _Claimed:
     """The result of a claim's transaction: the leases, the offsets that start now, and the claimed messages' rows.
 
-    ``mixed_up``: partitions of claimed messages that memory has in another partition, after a restore.
+    ``mixed_up``: the real partitions of claimed messages that memory has in another partition, after a restore.
     """
 
     leases: leases.LockedLeases
@@ -100,6 +101,8 @@ class Claimer:
             if partition is None or not partition.quarantined:
                 state.quarantined.pop(name, None)
                 continue
+            if partition.leaving:
+                continue  # Its next owner puts the messages in quarantine.
             if (state.options.strict or is_one_at_a_time(name)) and partition.in_flight:
                 continue  # A subscriber that was not strict left several messages of this key. One of them runs now.
             if partition.free_at > state.clock.now():
@@ -131,7 +134,7 @@ class Claimer:
             if not partition.quarantined:
                 state.quarantined.pop(name, None)
             state.mark_ready(partition)
-            if got or state.paused:
+            if got:
                 return got
         return []
 
@@ -187,7 +190,7 @@ class Claimer:
                 delivery_state.claim_again(cursor, claim, allowed.due, receipts, handed)
             rows = delivery_state.claimed(cursor, state.group, chosen, claim.token)
             got, wanted_now = _messages_of(rows), set(allowed.messages())
-            # Finished and deleted meanwhile: the INSERT read the message before its deletion.
+            # These were finished and deleted meanwhile: the INSERT read the message before its deletion.
             gone = [message for message in allowed.fresh if message not in got]
             if mixed_up := {name for name, _ in got - wanted_now}:
                 again = wanted_now - set(allowed.fresh)
@@ -202,7 +205,7 @@ class Claimer:
                 self.acknowledger.ack(acks, starting, then=work)
             else:
                 session.run(state.using, work)
-        except BaseException as error:  # Ctrl-C, too: before or after the COMMIT.
+        except BaseException as error:  # Also Ctrl-C, before or after the COMMIT.
             undo(state, choice)
             if not isinstance(error, DatabaseError | StaleDelivery) or errors.is_in_doubt(error):
                 self._unknown_claim = (claim.token, choice)

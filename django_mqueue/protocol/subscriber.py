@@ -67,7 +67,7 @@ class Subscriber:
             self.leave_tailer()  # Last: if the connection is lost before, ``stop`` is repeated and needs the tailer.
 
     def wind_up(self, unstarted: MutableSequence[Delivery]) -> None:
-        """Do what is due while the last handlers run. Put back, and remove, ``unstarted``; release idle partitions."""
+        """Do what is due while the last handlers run. Put back ``unstarted`` and clear it; release idle partitions."""
         state = self.state
         with state.lock:
             if self.backing_off:
@@ -194,7 +194,12 @@ class Subscriber:
 
     @property
     def has_quarantined(self) -> bool:
-        return bool(self.state.quarantined) and not (self.backing_off or self.state.paused)
+        state = self.state
+        if not state.quarantined or state.paused or self.backing_off:
+            return False
+        with state.lock:
+            waiting = [state.partitions.get(name) for name in state.quarantined]
+        return any(partition and not partition.leaving for partition in waiting)
 
     def quarantined_delivery(self) -> Delivery | None:
         """Return the delivery that runs alone now, or None."""
@@ -206,7 +211,7 @@ class Subscriber:
             return list(self.state.in_flight.values())
 
     def find_work(self) -> bool:
-        """Search all partitions again. Return whether this subscriber has work, or could take some, now."""
+        """Run a full discovery. Return whether this subscriber has work, or could lease a partition, now."""
         state = self.state
         with state.lock:
             free = self.membership.discover_now()
@@ -224,6 +229,6 @@ class Subscriber:
             )  # fmt: skip
 
     def left_to_others(self) -> int:
-        """Count messages that could be handled now, but whose partitions other subscribers have leased."""
+        """Count messages that are in flight or deliverable now, in partitions that other subscribers have leased."""
         state = self.state
         return 0 if state.paused else unfinished.left_to_others(state.using, state.holder, state.start)

@@ -32,8 +32,6 @@ from ..events import Settlement
 from ..waking import commits
 from .replying import report_failure
 
-WORKER_DIED = "the worker died, or lost its lease, each time it handled this message"
-
 LONG_MS = 3_600_000
 """Delay in milliseconds above which a retry is parked.
 

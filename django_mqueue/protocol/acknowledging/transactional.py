@@ -29,7 +29,7 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
     """
     if ended := [delivery for delivery in deliveries if delivery.status.settled_by]:
         # A repeated ack succeeds, so the block would commit its effects a second time.
-        raise StaleDelivery(ended, "atomic")
+        raise StaleDelivery(ended, "ack")
     acknowledger = deliveries[0].status.acknowledger
     state = acknowledger.state
     using, acked = state.using, False

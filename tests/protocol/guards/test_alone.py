@@ -6,7 +6,7 @@ import pytest
 
 from django_mqueue import Subscription, publish
 from django_mqueue.protocol import claim_scheduler
-from tests.support.subscribers import consume_rest, poll_until
+from tests.support.subscribers import consume_rest, engine_of, poll_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("kept")]
 
@@ -26,3 +26,23 @@ def test_others_wait_while_a_suspect_runs_alone(monkeypatch: pytest.MonkeyPatch)
         (other,) = poll_until(heir, 1)
         assert other.payload == "other"
         other.ack()
+
+
+def test_a_partition_that_is_left_to_another_member_starts_no_suspect() -> None:
+    """``a`` joins while ``b`` runs a suspect of the only partition. ``b`` leaves the other suspects to ``a``."""
+    for number in range(3):
+        publish(TOPIC, number, key="k")
+    with Subscription(TOPIC, GROUP) as gone:
+        poll_until(gone, 3)
+    with Subscription(TOPIC, GROUP, name="b") as b:
+        (suspect,) = poll_until(b, 1)
+        with Subscription(TOPIC, GROUP, name="a") as a:
+            engine = engine_of(b)
+            engine.find_work()
+            suspect.ack()
+            assert not engine.has_quarantined
+            with engine.state.lock:
+                assert engine.claimer.claim_quarantined(alone=True) == []
+            engine.find_work()
+            (following,) = poll_until(a, 1)
+            assert following.payload == 1

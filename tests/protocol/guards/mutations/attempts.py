@@ -28,6 +28,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "protocol/guards/test_alone.py::test_others_wait_while_a_suspect_runs_alone",
     ),
     mutation(
+        "a quarantined message of a partition that is left to another member does not start",
+        "one quarantined message after another keeps the partition from the member that should have it",
+        "protocol/claiming.py",
+        "            if partition.leaving:\n                continue  # Its next owner",
+        "            if False:\n                continue  # Its next owner",
+        "protocol/guards/test_alone.py::test_a_partition_that_is_left_to_another_member_starts_no_suspect",
+    ),
+    mutation(
         "only a worker's death while the message runs alone counts as a failure",
         "if a worker is killed from outside, all its messages lose an attempt, until they are dead-lettered",
         "store/delivery_state.py",

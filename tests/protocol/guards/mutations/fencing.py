@@ -314,7 +314,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a claim that an exception of the caller ends is undone or repeated",
         "after Ctrl-C its messages are not delivered until the subscription is closed",
         "protocol/claiming.py",
-        "        except BaseException as error:  # Ctrl-C, too: before or after the COMMIT.\n",
+        "        except BaseException as error:  # Also Ctrl-C, before or after the COMMIT.\n",
         "        except (DatabaseError, StaleDelivery) as error:\n",
         "protocol/hostile/test_interrupted_polls.py"
         "::test_the_messages_come_with_the_next_poll[True-before_the_commit]",

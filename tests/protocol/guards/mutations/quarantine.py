@@ -110,8 +110,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "quarantined messages of a paused group delay no other group",
         "no other group of the process claims a message until the group is resumed",
         "protocol/subscriber.py",
-        "(self.backing_off or self.state.paused)",
-        "self.backing_off",
+        "if not state.quarantined or state.paused or self.backing_off:",
+        "if not state.quarantined or self.backing_off:",
         f"{_LOCKED}::test_suspects_of_a_paused_group_stop_no_other_group",
     ),
     mutation(
