@@ -18,7 +18,7 @@ from .sources import IDS
 class DeadLetterDetails:
     """The facts about a dead letter.
 
-    ``original``: the offset of the message that was given up; None if the log no longer holds it. ``returns``: (offset,
+    ``original``: the offset of the original message; None if the log no longer holds it. ``returns``: (offset,
     group) of redriven messages of its partition with its id. ``siblings``: (offset, group) of other dead letters of its
     partition with its id. Both lists hold the newest that are still in the log. ``is_registered``: whether its group is
     registered.

@@ -78,8 +78,7 @@ def erase(
         topics = sorted(topic_list.known_topics(alias)) if topic is None else [topic]
         queries = [message_query(one, filters) for one in topics]
         every = [replace(query, status=status) for query in queries for status in (None, SCHEDULED, DEAD)]
-        # A dead-letter topic with groups is also a topic of its own. Its later entry searches all its rows, not only
-        # dead letters.
+        # A dead-letter topic with groups occurs twice. The later query replaces the first: it finds all rows.
         parts = {stored_in(query): query for query in every}
         done = [_erase_part(alias, *part, author, dry_run=dry_run) for part in parts.items()]
         if not dry_run:  # A message may have moved to a part that was erased before.

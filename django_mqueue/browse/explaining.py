@@ -45,7 +45,7 @@ class Explanation:
     """The state of a message for one group.
 
     ``state``: sentences about its state, with their times. ``reasons``: sentences that say why it is not delivered or
-    not finished. ``remedy``: one of the remedies in ``reasons``; None if nothing is needed. ``first``: the offset of
+    not finished. ``remedy``: a constant of the module ``reasons``; None if there is none. ``first``: the offset of
     the first message that must be finished before, if that is a reason.
     """
 

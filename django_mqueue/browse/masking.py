@@ -40,8 +40,8 @@ def masked(message: Inspected) -> Inspected:
     """Return the message with the payload, headers and errors that the masks of its topics return.
 
     For a dead letter, the mask of the original topic in its row also applies: the settings may no longer contain the
-    suffix of its dead-letter topic. If a mask fails, or returns a value that cannot be shown, all three are hidden.
-    So they are in a topic that repeats data of a masked topic.
+    suffix of its dead-letter topic. All three are hidden if a mask fails or returns a value that cannot be shown,
+    in ``OWN_TOPICS``, and in topics that repeat data of a masked topic.
     """
     topics = {conf.original_topic(topic) for topic in (message.original_topic, message.topic) if topic}
     if OWN_TOPICS & topics or any(

@@ -167,7 +167,7 @@ class Search:
     def _note_time(self, last: int, published_at: int) -> None:
         """Set ``is_past_time`` if the walk has passed the query's time.
 
-        The time of one row may be wrong. It only triggers the search for ``_end``, which decides.
+        Rows that are close in time may be out of order, so the offset ``_end`` decides.
         """
         after, before = self.query.after, self.query.before
         if self.newest_first:

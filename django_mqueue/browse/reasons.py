@@ -92,7 +92,7 @@ class Reasons:
     def _in_flight(self, facts: Facts) -> tuple[list[str], str | None, int | None]:
         values = {"subscriber": self.message.delivered_to, "owner": facts.owner}
         if facts.is_orphan:
-            text = _("%(subscriber)s no longer holds the lease of the partition, and cannot finish it.")
+            text = _("%(subscriber)s has lost the lease of the partition, and cannot finish the message.")
             next_ = (
                 _("The next holder of the lease delivers it again, alone.")
                 if facts.is_handed
@@ -112,7 +112,7 @@ class Reasons:
         if at is None or facts.now - at <= LONG:
             return sentences, None, None
         sentences.append(
-            _("If the handler hangs, release the partition. If it works, it would then run twice at once.")
+            _("If the handler hangs, release the partition. If it still works, two handlers run at once.")
         )
         return sentences, RELEASE, None
 
@@ -124,7 +124,7 @@ class Reasons:
         if ahead is None and facts.owner and not facts.is_expired:
             text = _("Nothing holds it back: it is delivered when the subscriber has room for it.")
             if pause := pause_of(self.found.partition):
-                text = _("Its limit lets a job start %(time)s after the end of the one before, or later.")
+                text = _("Its limit starts a job at least %(time)s after the end of the previous one.")
                 text %= {"time": duration(timedelta(milliseconds=pause))}
             sentences.append(text)
         if ahead is not None and ahead.opened and self.strict is not False and self._has_key:
@@ -140,8 +140,8 @@ class Reasons:
             return
         if not ahead.opened:
             text = _(
-                "Whether earlier messages of its partition are not finished is unknown:"
-                " the first %(count)s were examined."
+                "The first %(count)s earlier messages of its partition are finished. Others were not"
+                " examined."
             )
             yield text % {"count": f"{ROWS:,}"}
             return

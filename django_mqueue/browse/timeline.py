@@ -141,7 +141,7 @@ class _TimelineReader:
     def _dead_letters(self) -> list[Related]:
         """Return the dead letters that were made from this row.
 
-        A dead letter can itself be consumed and given up. The new dead letter is then in yet another topic.
+        A dead letter can be consumed and dead-lettered again. The new one is then in another topic.
         """
         if self.location == SCHEDULED:
             return []

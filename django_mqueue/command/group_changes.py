@@ -100,12 +100,12 @@ def reset(options: Options, output: Output) -> None:
     rows = [
         _stretch("delivered again", preview.replayed),
         _stretch("skipped, never delivered", preview.skipped),
-        _stretch("delivered in any case", preview.coming),
+        _stretch("delivered anyway", preview.coming),
     ]
     output.table("effect", rows)
     if options["dry_run"]:
         if preview.running:
-            output.say("Subscribers of the group run: reset needs --force, or stop them.")
+            output.say("Subscribers of the group run: stop them, or give --force.")
         return
     if preview.running and not options["force"]:
         raise GroupActive(topic, group, list(preview.running))

@@ -68,7 +68,7 @@ def _changes(change: Callable[..., int], done: str) -> Callable[[Options, Output
             total = change(options["topic"], dry_run=True, using=options["database"], **arguments)
         if total and not options["dry_run"]:
             if asks:
-                confirm(options, f"{total} messages of topic {options['topic']!r}: {done}?")
+                confirm(options, f"Remove {total} messages of topic {options['topic']!r}?")
             total = change(options["topic"], **arguments, **author_of(options))
         output.values(topic=options["topic"], group=options["group"], messages=total)
         if not total:
@@ -202,7 +202,7 @@ VERBS = [
         "redeliver", "deliver messages again that a group is done with",
         _changes(inspect.redeliver, "delivered again"), _add_redeliver, changes=True,
     ),
-    Verb("hold", "keep messages back until unhold", _changes(inspect.hold, "held"), _add, changes=True),
+    Verb("hold", "hold messages until unhold", _changes(inspect.hold, "held"), _add, changes=True),
     Verb("unhold", "deliver messages that are held", _changes(inspect.unhold, "no longer held"), _add, changes=True),
     Verb("delay", "set the time from which messages are delivered", delay, _add_delay, changes=True),
     Verb(
@@ -213,7 +213,7 @@ VERBS = [
         "remove", "remove messages from a group, so that they are not delivered to it",
         _changes(inspect.remove, "removed"), _add, changes=True, deletes=True,
     ),
-    Verb("erase", "delete messages from all topics", erase, _add_erase, changes=True, deletes=True),
+    Verb("erase", "delete matching messages", erase, _add_erase, changes=True, deletes=True),
     Verb("redrive", "send dead letters back to their groups", redrive_or_purge, _add_redrive, changes=True),
     Verb("purge", "delete dead letters", redrive_or_purge, _add_dead_letters, changes=True, deletes=True),
 ]  # fmt: skip

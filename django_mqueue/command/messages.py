@@ -175,7 +175,7 @@ def _possibilities(alias: str, found: id_search.FindResult, id: str | None, key:
     """Yield sentences that say why a message may be missing from the result."""
     kept = [f"{topic} {as_text(timedelta(milliseconds=conf.retention_ms(topic)))}" for topic in found.topics]
     yield (
-        "It was deleted. A message is deleted when all groups have finished it and the retention is over: "
+        "It was deleted, by an operator or because all groups have finished it and the retention is over: "
         f"{listed(kept, NAMED) or 'there are no topics'}."
     )
     is_publishing = id_search.is_publishing(alias, found.topics)
@@ -188,8 +188,8 @@ def _possibilities(alias: str, found: id_search.FindResult, id: str | None, key:
         yield "It is not committed yet: a transaction that publishes is open now."
     else:
         yield (
-            "It was never committed, for example because its transaction rolled back, or an open transaction schedules"
-            " it, which cannot be seen. No transaction publishes to the searched topics now."
+            "It was never committed, for example because its transaction rolled back: no transaction publishes to the"
+            " searched topics now. An open transaction that schedules it cannot be seen."
         )
     yield f"It is in another database: this search read {alias!r} ({_server(alias)})."
     if id is not None and key is None:

@@ -30,7 +30,7 @@ def _add_doctor(parser: ArgumentParser) -> None:
         "--account",
         choices=ACCOUNTS,
         default="worker",
-        help="the kind of account whose privileges the account in the settings must have",
+        help="check the privileges of this kind of account",
     )
     parser.add_argument(
         "--fail-on-warning", action="store_true", help="exit status 1 also if there is only a warning"

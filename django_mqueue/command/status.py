@@ -57,7 +57,7 @@ def _limit(text: str) -> int:
     value = positive_int(text)
     if value >= numbers.EXACT_MAX:
         raise ArgumentTypeError(
-            f"must be below {numbers.EXACT_MAX}, not {value}, because messages are counted up to there. Give a lower"
+            f"must be below {numbers.EXACT_MAX}, not {value}: messages are counted only up to that. Give a lower"
             " number, or use --fail-if-older-than"
         )
     return value
@@ -116,7 +116,7 @@ def _parts(topics: Sequence[KnownTopic]) -> Iterator[list[KnownTopic]]:
 
 
 def _paused(alias: str, rows: Sequence[TopicRow]) -> list[dict[str, Any]]:
-    """Return a row for each paused group. An old pause has no time, author and reason: few actions are read."""
+    """Return a row for each paused group. An old pause has no details: few actions are read."""
     found = []
     for row in rows:
         paused = [one.figures.group for one in row.groups if one.figures.paused]

@@ -60,7 +60,7 @@ def topics(options: Options, output: Output) -> None:
     _blockers(output, (one for found in blockers.values() for one in found))
     if (late := sum(one > timedelta() for one in overdue.values())) > len(blockers):
         output.say(
-            f"Of {late} topics past their retention, the {len(blockers)} latest were examined for blockers."
+            f"Of {late} topics past their retention, the {len(blockers)} most overdue were examined for blockers."
         )
     output.add_to_json(next=page.next)
     if page.next is not None:

@@ -38,9 +38,7 @@ class Verb:
         parser.add_argument("--json", action="store_true", help="print JSON")
         parser.add_argument("--database", help='alias of the queue\'s database (default MQUEUE["DATABASE"])')
         if self.changes:
-            parser.add_argument(
-                "--dry-run", action="store_true", help="change nothing; print what would change"
-            )
+            parser.add_argument("--dry-run", action="store_true", help="change nothing, and report")
         if self.changes and self.recorded:
             parser.add_argument(
                 "--by", default="", help="the author, for the record of actions (default: this process)"

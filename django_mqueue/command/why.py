@@ -89,8 +89,9 @@ def _offsets(alias: str, options: Options) -> list[int]:
 def _no_message(topic: str, offset: int) -> str:
     retention = as_text(timedelta(milliseconds=conf.retention_ms(topic)))
     return (
-        f"there is no message at offset {offset}. It was deleted, because all groups have finished it and the retention"
-        f" ({retention}) is over; or it was never committed; or it is in another database"
+        f"there is no message at offset {offset}. It was deleted, by an operator or because all groups have finished it"
+        f" and the retention ({retention}) is over; or it has a new offset (it was scheduled, or redriven); or it was"
+        " never committed; or it is in another database"
     )
 
 

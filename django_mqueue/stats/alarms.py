@@ -34,8 +34,8 @@ WAITS_FOR_GROUP = {
         "Deletion waits for group %(group)s, which has not received its oldest message yet"
     ),
     "settling": gettext_lazy(
-        "Deletion waits for group %(group)s, whose watermark waits for a transaction that publishes to this topic, or"
-        " to one of the same gate"
+        "Deletion waits for group %(group)s, whose watermark has not moved yet; a transaction that"
+        " publishes may still be open"
     ),
 }
 """The texts of retention blockers that are groups, by reason."""
@@ -96,7 +96,7 @@ def _of_handlers(figures: GroupFigures) -> list[tuple[bool, str]]:
             "alarm": slow, "time": duration(figures.usual),
         }  # fmt: skip
     busy = _("All threads of a subscriber are busy: a delivered message has waited for %(time)s")
-    # A paused group makes no progress. Neither does a group that waits for retries and has no message in flight.
+    # No alarm for a paused group, or while a strict handler may wait for a retry: then nothing is in flight.
     has_work = figures.pending.value and (figures.in_flight.value or not figures.waiting.value)
     quiet = min(figures.quiet_for or ZERO, figures.oldest_age or ZERO)
     no_progress = ngettext(

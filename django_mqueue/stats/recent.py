@@ -100,7 +100,7 @@ class Recent:
         hits = [n for n, part in enumerate(coarse) if any((row.done_at or 0) >= since for row in part.rows)]
         first, last = max(min(hits, default=len(coarse)) - 1, 0), max(hits, default=len(coarse) - 2) + 1
         fine = self._part(log_range, coarse[first].low, coarse[min(last, len(coarse) - 1)].high, self.slices)
-        # Assume that the group finished no other message of these slices since then: no row that was read shows one.
+        # No row that was read outside ``fine`` was finished since then. Assume the same for the others.
         outside = [replace(part, rest=0, is_sampled=bool(part.rest)) for part in coarse]
         return [*outside[:first], *fine, *outside[last + 1 :]]
 

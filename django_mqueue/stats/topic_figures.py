@@ -1,4 +1,4 @@
-"""Statistics of topics: the messages that each topic holds, for all groups, and the age of what is not settled."""
+"""Statistics of topics, for all groups: the messages in each topic, and the age of the oldest unsettled one."""
 
 from __future__ import annotations
 

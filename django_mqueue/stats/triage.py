@@ -39,7 +39,10 @@ def worst_first(using: str, topics: Sequence[KnownTopic]) -> list[KnownTopic]:
 
 
 def _idle_pairs(using: str, topics: Sequence[KnownTopic]) -> set[tuple[str, str]]:
-    """Return the pairs of topic and group that deliver nothing: resetting, paused, or without a worker."""
+    """Return the pairs of topic and group that deliver nothing: resetting, paused, or without a worker.
+
+    A group that reads the log itself needs no worker.
+    """
     pairs = [(known.topic, group) for known in topics for group in known.groups]
     if not pairs:
         return set()
@@ -49,4 +52,5 @@ def _idle_pairs(using: str, topics: Sequence[KnownTopic]) -> set[tuple[str, str]
         names = [sorted(set(column)) for column in zip(*some, strict=True)]
         registered |= group_positions.registrations(using, *names)
     suspended = {pair for pair, one in registered.items() if one.is_suspended}
-    return {pair for pair in pairs if pair in suspended or not alive.get(pair)}
+    readers = {pair for pair, one in registered.items() if one.reads_log}
+    return suspended | {pair for pair in pairs if pair not in readers and not alive.get(pair)}

@@ -221,10 +221,10 @@ def test_what_a_reset_has_forgotten_is_a_gap() -> None:
         None, None, 3, 4,
     ]  # fmt: skip
     html = throughput(found)
-    assert "Numbers of finished messages before 00:02 are unknown" in html
+    assert "Numbers of finished messages before 00:02 are incomplete" in html
     rows = re.findall(r"<tr>(.*?)</tr>", html)
     assert ["not known" in row for row in rows[1:]] == [False, False, True, True], "the newest first"
-    assert "Numbers of finished messages before 00:02 are unknown" in lag_over_time(
+    assert "Numbers of finished messages before 00:02 are incomplete" in lag_over_time(
         Lag("t", "g", Figure(1), (), 0, False), found
     )
 

@@ -8,6 +8,7 @@ from django.test import Client
 from django_mqueue import Subscription, publish, publish_many, subscribe
 from django_mqueue.inspect import messages
 from django_mqueue.models import Message
+from django_mqueue.spark.database import following
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each, published
 from tests.support.processes import database_ms
 from tests.support.subscribers import poll_until
@@ -33,6 +34,15 @@ def test_what_is_pending_comes_first(client: Client) -> None:
     assert written_down() == [("operator", f"{TOPIC}@{offsets[2]}", result)]
     with Subscription(TOPIC, GROUP, name="w") as subscription:
         assert poll_until(subscription, 1, max_messages=1)[0].payload == "c"
+
+
+def test_a_group_that_reads_the_log_gets_no_deliveries_to_hurry(client: Client) -> None:
+    subscribe(TOPIC, GROUP)
+    following.follow(TOPIC, "archive", 0, 0, using="default")
+    (offset,) = published("a")
+    html = html_of(client, url_of("message_change", offset))
+    assert f"{url_of(URL)}?topic={TOPIC}&amp;group={GROUP}&amp;" in html
+    assert f"{url_of(URL)}?topic={TOPIC}&amp;group=archive&amp;" not in html
 
 
 def test_only_this_one_is_sent(client: Client) -> None:

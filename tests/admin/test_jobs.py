@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from django_mqueue import Subscription, purge, redrive, subscribe
 from django_mqueue.admin.base.row_ids import encode
+from django_mqueue.admin.jobs import job_list
 from django_mqueue.models import DeliveryState
 from django_mqueue.tasks.context import Notes
 from tests.features.tasks import jobs
@@ -107,6 +108,24 @@ def test_the_form_selects_by_queue_state_task_and_time(admin_client: Client) -> 
     assert rows(admin_client, after="2100-01-01") == []
     (later,) = rows(admin_client, state="scheduled")
     assert re.search(r"7, 8 scheduled - - Cancel .* Run now", later), later
+
+
+def test_a_page_without_a_match_leads_to_older_jobs(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_list, "SCAN_LIMIT", 1)
+    subscribe("tasks.default", "tasks", "earliest")
+    jobs.add.enqueue(1, 2)
+    for number in range(3):
+        jobs.fail.enqueue(str(number))
+    html, pages = html_of(admin_client, url_of("jobs"), {"task": f"{jobs.__name__}.add"}), 1
+    assert "No match so far." in html
+    while "1, 2" not in html:
+        found = re.search(r'href="([^"]+)">Search further', html)
+        assert found
+        assert pages < 10
+        html, pages = admin_client.get(unescape(found[1])).content.decode(), pages + 1
+    assert pages > 1
 
 
 def test_the_limit_that_a_job_may_wait_for(admin_client: Client) -> None:

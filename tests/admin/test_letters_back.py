@@ -111,9 +111,9 @@ def test_what_cannot_be_ticked(client: Client) -> None:
     page = "purge_selected"
     for offsets, status, problem in (
         ([], 400, "No dead letter is selected."),
-        (["x"], 400, "offsets: Dead letters are identified by the numbers of their rows"),
-        ([-1], 400, "offsets: Dead letters are identified by the numbers of their rows"),
-        (list(range(501)), 400, "offsets: At most 500 dead letters at once"),
+        (["x"], 400, "offsets: The offset of a dead letter must be a number"),
+        ([-1], 400, "offsets: The offset of a dead letter must be a number"),
+        (list(range(501)), 400, "offsets: Select at most 500 dead letters"),
         ([letter.pk + 10], 200, ""),
     ):
         response = client.post(url_of(page), {"topic": TOPIC, "offsets": offsets})

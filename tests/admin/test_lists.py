@@ -101,13 +101,13 @@ def test_dead_letters_tell_who_gave_up_and_why(admin_client: Client) -> None:
 def test_states_of_deliveries(admin_client: Client) -> None:
     """The state depends on the database's clock: NOON is past, FAR is in the future."""
     delivery(message_offset=1, acked=True, handed=True)
-    delivery(message_offset=2, in_flight=True)
-    delivery(message_offset=3, in_flight=True, invisible_until=NOON)
-    delivery(message_offset=4, retry_count=2)
+    delivery(message_offset=2, in_flight=True, handed=True)
+    delivery(message_offset=3, in_flight=True, handed=True, invisible_until=NOON)
+    delivery(message_offset=4, retry_count=2, handed=True)
     delivery(message_offset=5, invisible_until=NOON)
     rows = listed(admin_client, "deliverystate")
     assert [row["state"] for row in rows] == ["done", "in flight", "overdue", "waits", "due"]
-    assert [row["attempts"] for row in rows] == ["1", "1", "1", "3", "1"]
+    assert [row["attempts"] for row in rows] == ["1", "1", "1", "3", "0"]
 
 
 def test_states_of_leases(admin_client: Client) -> None:

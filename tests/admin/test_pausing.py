@@ -165,7 +165,7 @@ def test_a_topics_plan_names_its_groups() -> None:
     assert "Pause 2 groups (billing, shipping) of topic orders?" in shown("pause_topic")
     assert "Topic orders has no group that is paused." in shown("resume_topic")
     confirm(client, "pause_topic", {"topic": "orders"})
-    assert "Topic orders has no group that is not paused." in shown("pause_topic")
+    assert "Topic orders has no group to pause." in shown("pause_topic")
     assert "Resume 2 groups (billing, shipping) of topic orders?" in shown("resume_topic")
     client.post(
         url_of("pause_topic"), {"topic": "orders", "confirmed": "yes"}

@@ -98,6 +98,14 @@ def test_pause_run_and_resume(admin_client: Client) -> None:
     ]  # fmt: skip
 
 
+def test_a_unique_job_that_waits_is_named(admin_client: Client) -> None:
+    entry = {"task": PATH + "call_customer", "args": ["ada", "hello"], "every": 3600}
+    with override_settings(TASKS=tasks(recurring={"sums": entry})):
+        press(admin_client, "run_job")
+        assert "has the same key: it has not ended" in press(admin_client, "run_job")
+    assert Message.objects.filter(topic="tasks.default").count() == 1
+
+
 def test_the_mark_of_a_pause_is_no_job(admin_client: Client) -> None:
     """To run or cancel it like a scheduled job would end the pause."""
 

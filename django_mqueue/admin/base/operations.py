@@ -270,7 +270,7 @@ class Operation(QueueView):
         """Return the log entry and the signed data of the previous step, or (None, {}) for a first step.
 
         Each step runs once. If the data is used again, forged, or from another user or input, the request is a first
-        step with a new entry. So no entry reports fewer objects than were changed.
+        step with a new entry. So each entry reports all objects that its steps changed.
         """
         try:
             step: dict[str, Any] = signing.loads(self.request.POST.get("step", ""), salt=self._salt)

@@ -99,7 +99,7 @@ def forbidden(
     request: HttpRequest, model_admin: ReadOnlyAdmin, permissions: Sequence[str] = ()
 ) -> HttpResponse:
     """Return the page for users who may not open a page. ``permissions``: the permissions that the page needs."""
-    text: Text = _("You may not open this page, or may not do this.")
+    text: Text = _("You have no permission for this page or action.")
     if permissions:
         names = ", ".join(one if "." in one else f"{APP}.{one}" for one in permissions)
         text = _("You may not open this page. It needs the permission %(names)s.") % {"names": names}

@@ -92,11 +92,11 @@ class OffsetsField(forms.Field):
     def to_python(self, value: Any) -> list[int]:
         given = value if isinstance(value, (list, tuple)) else [value]
         if len(given) > SELECTED_MOST:
-            text = _("At most %(limit)s dead letters at once: use the action for all that match")
+            text = _("Select at most %(limit)s dead letters, or select all that match")
             raise ValidationError(text % {"limit": SELECTED_MOST})
         offsets = {parse_number(str(one)) for one in given}
         if None in offsets:
-            raise ValidationError(_("Dead letters are identified by the numbers of their rows"))
+            raise ValidationError(_("The offset of a dead letter must be a number"))
         return sorted(one for one in offsets if one is not None)
 
 

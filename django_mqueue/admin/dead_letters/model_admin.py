@@ -216,7 +216,7 @@ class DeadLetterDetailPage(QueueView):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         offset = parse_number(self.request.GET.get("offset", ""))
         if offset is None:
-            raise Http404(_("Dead letters are identified by the numbers of their rows"))
+            raise Http404(_("The offset of a dead letter must be a number"))
         dead_letter = dead_letters.one(conf.database(), offset)
         if dead_letter is None:
             self.title = _("Dead letter %(id)s") % {"id": offset}

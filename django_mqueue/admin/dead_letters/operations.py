@@ -32,7 +32,7 @@ from .filters import DeadLetterFilter, DeadLettersForm, OffsetsField, dead_topic
 from .run import Run, begin, ids_of, successor
 
 LIST_QUERY = forms.CharField(required=False, max_length=30_000, strip=False, widget=forms.HiddenInput)
-"""No query of a list is longer: its fields take less than 2,000 characters, and each is encoded as at most 12."""
+"""No query of a list is longer: its fields take about 2,300 characters, and each is encoded as at most 12."""
 
 
 class SelectedForm(DeadLettersForm):

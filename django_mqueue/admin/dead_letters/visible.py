@@ -27,7 +27,7 @@ ByName = tuple[str, int, list[ErrorGroup]]
 class Visibility:
     """The parts of a topic's dead letters that a user may see.
 
-    If ``everything`` is false, it leaves out the texts of errors and all that a mask hides.
+    Without ``everything``, lists show no texts of errors, and masks hide parts of the messages.
     """
 
     everything: bool

@@ -182,7 +182,7 @@ class GroupPage(QueueView):
         }
         if not figures.registered or figures.removing:
             return found
-        max_age = status.COUNTS_MAX_AGE  # The lag chart combines rates and lag: both need the same moment.
+        max_age = status.COUNTS_MAX_AGE  # The lag chart combines rates and lag.
         rates = inspect.rates([pair], span=span.span, points=span.points, max_age=max_age)[pair]
         latency = inspect.latency(*pair, span=span.span, points=span.coarse, max_age=max_age)
         lag = inspect.lag(*pair, limit=PARTITIONS_SHOWN, max_age=max_age)

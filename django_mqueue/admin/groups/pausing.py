@@ -134,7 +134,7 @@ class PauseTopic(_TopicOperation):
         "Pause %(count)s groups (%(groups)s) of topic %(topic)s?",
         "count",
     )
-    nothing = gettext_lazy("Topic %(topic)s has no group that is not paused.")
+    nothing = gettext_lazy("Topic %(topic)s has no group to pause.")
     done = ngettext_lazy(
         "Topic %(topic)s: %(count)s group was paused.",
         "Topic %(topic)s: %(count)s groups were paused.",

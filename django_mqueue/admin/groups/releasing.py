@@ -129,7 +129,7 @@ def _consequences(topic: str, group: str, owners: list[str], partitions: set[str
     if found.more:
         texts.append(_("Not all messages in flight were read: there may be more in these partitions."))
     if any(one.alone for one in in_flight):
-        texts.append(_("A quarantined message counts as failed once more."))
+        texts.append(_("Quarantined messages get one more failed attempt."))
     for name in owners:
         text = _("%(subscriber)s has sent no heartbeat lately: its leases expire by themselves.")
         if name in alive:

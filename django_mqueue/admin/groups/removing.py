@@ -125,7 +125,7 @@ def _words(data: Data) -> str:
 
 
 def _count(data: Data) -> Figure:
-    """Count the messages up to a limit. No index serves the kind, so the search is limited for it."""
+    """Count the messages up to a limit. With a kind, the search is limited: no index serves it."""
     if not data["kind"]:
         arguments = _arguments(data, _status(data))
         found = inspect.remove(data["topic"], **arguments, limit=COUNT_MAX, dry_run=True)

@@ -124,7 +124,7 @@ class RowsFilter(admin.SimpleListFilter):
 
 
 class OffsetAdmin(GroupTable):
-    """The rows of groups and topics. Rows of the gate are left out: they are only locks."""
+    """The rows of groups and topics, but not those of the gates and of the installation."""
 
     list_filter = [RowsFilter]
     views = (PartitionsPage,)
@@ -143,10 +143,12 @@ class OffsetAdmin(GroupTable):
 
     @admin.display(description=gettext_lazy("row"))
     def partition(self, row: Offset) -> str:
-        if row.consumer_group:
-            return key(row.partition_key) if row.partition_key else _("registration")
-        if group := removal.group_of(row.partition_key):
+        if group := not row.consumer_group and removal.group_of(row.partition_key):
             return _("removal of group %(group)s") % {"group": printable(group)}
+        if row.partition_key:  # Without a group: a mark of Spark.
+            return key(row.partition_key)
+        if row.consumer_group:
+            return _("registration")
         return _("topic: settled offset and position of garbage collection")
 
     @admin.display(description=gettext_lazy("status"))

@@ -100,7 +100,9 @@ class Jobs(QueueView):
             found=found,
             rows=rows,
             is_short=found is not None and found.next is not None and len(rows) < ROWS,
-            next_url=found and found.next and page_url(self.request, "jobs", **given, start=found.next),
+            next_url=None
+            if found is None or found.next is None
+            else page_url(self.request, "jobs", **given, start=found.next),
             first_url=page_url(self.request, "jobs", **given) if query.get("start") else None,
             **kwargs,
         )

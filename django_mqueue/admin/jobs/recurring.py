@@ -78,7 +78,7 @@ class JobForm(forms.Form):
 
 
 class _JobOperation(Operation):
-    """``method``: the method of the job that it calls. ``question``, ``done``: texts with ``%(name)s``."""
+    """An operation that calls ``method`` of a recurring job. ``question``, ``done``: texts with ``%(name)s``."""
 
     parent = "recurring_jobs"
     form_class = JobForm
@@ -93,10 +93,11 @@ class _JobOperation(Operation):
 
     def perform(self, data: Data) -> Result:
         from ...tasks.results import UnknownTask
+        from ...tasks.unique import JobExists
 
         try:
             getattr(data["job"], self.method)()
-        except UnknownTask as problem:
+        except (JobExists, UnknownTask) as problem:
             raise Refused(str(problem)) from problem
         return Result(self.done % data)
 
@@ -112,8 +113,8 @@ class PauseJob(_JobOperation):
     title, button = gettext_lazy("Pause a recurring job"), gettext_lazy("Pause")
     question = gettext_lazy("Pause recurring job %(name)s?")
     consequences = (
-        gettext_lazy("No firing runs until you click Resume, not even one that is already scheduled."),
-        gettext_lazy("A job that runs now finishes."),
+        gettext_lazy("No firing starts until you click Resume, not even a scheduled one."),
+        gettext_lazy("A job that has begun may still be retried."),
     )
     done = gettext_lazy("Recurring job %(name)s is paused.")
 

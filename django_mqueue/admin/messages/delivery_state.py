@@ -118,7 +118,7 @@ class DeliveryStateAdmin(GroupTable):
 
     @admin.display(description=gettext_lazy("attempts"))
     def attempts(self, row: DeliveryState) -> int:
-        return row.retry_count + 1
+        return row.retry_count + row.handed
 
     @admin.display(description=gettext_lazy("return value or progress of the job"))
     def returned(self, row: Any) -> str:

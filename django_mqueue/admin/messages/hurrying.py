@@ -74,10 +74,7 @@ class HurryMessage(MessageOperation):
         )
         if not moved:
             raise Refused(
-                _(
-                    "Nothing was changed: a worker has received the message meanwhile, or another transaction has"
-                    " locked it."
-                )
+                _("Nothing was changed: the message no longer waits, or another transaction has locked it.")
             )
         text = _(
             "Message %(offset)s of topic %(topic)s is due now, as the next message of its key for group %(group)s."

@@ -101,12 +101,12 @@ class PublishForm(forms.Form):
         ),
     )
     delay = forms.FloatField(
-        required=False, label=gettext_lazy("In … seconds"), help_text=gettext_lazy("Delivered no earlier.")
+        required=False, label=gettext_lazy("In … seconds"), help_text=gettext_lazy("Not delivered before.")
     )
     at = Moment(
         required=False,
         label=gettext_lazy("Or at"),
-        help_text=gettext_lazy("Delivered no earlier, by the database's clock."),
+        help_text=gettext_lazy("Not delivered before, by the database's clock."),
     )
 
     def clean(self) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class PublishForm(forms.Form):
         )  # fmt: skip
         if given["topic"] in conf.repeats:
             self.add_error(
-                "topic", _("The messages of this topic are the steps of work items. Change the items.")
+                "topic", _("This topic holds the steps of work items. Change the work items instead.")
             )
             return
         try:

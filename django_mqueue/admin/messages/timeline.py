@@ -43,8 +43,8 @@ class MessagePage(QueueView):
         found = read(request, word)
         if found is None:
             text = _(
-                "There is no message %(offset)s. It was deleted after its retention, or was scheduled and has another"
-                " offset since it was moved into its topic, or never existed."
+                "There is no message %(offset)s. It was deleted, or never existed. A scheduled message gets"
+                " another offset when it is due."
             )
             raise Http404(text % {"offset": printable(word)[:20]})
         self.title = _("Message %(offset)s") % {"offset": word}
@@ -99,7 +99,7 @@ def _row(
     """Return the status of the message for one group, as the page shows it."""
     message, parked = state.message, state.parked_retry
     hurry_url = skip_url = dead_letter_url = None
-    if state.is_for and message.status in (PENDING, WAITING):
+    if state.is_for and message.status in (PENDING, WAITING) and not (facts and facts.reads_log):
         names = {"topic": found.stored_in, "group": state.group, "offset": found.row_offset}
         hurry_url = allowed_url(request, "hurry_message", **names)
         skip_url = allowed_url(request, "skip_message", **names)

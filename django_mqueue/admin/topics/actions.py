@@ -92,7 +92,7 @@ class ActionsPage(QueueView):
         is_part = bool(model or object_id) or before is not None or below is not None
         recorded, unread = records(self.request, model, object_id, below)
         logged = entries(self.request, model, object_id, before)
-        # Each of the two keeps its order, in which the next page continues, even if clocks differ.
+        # ``merge`` keeps the order of each list, so that the next page continues correctly even if clocks differ.
         found = list(merge(logged, recorded, key=lambda row: row.at, reverse=True))
         rows, older = found[:PAGE], {}
         if len(found) > PAGE or unread is not None:

@@ -24,8 +24,8 @@ MINIMUMS_NOTE = gettext_lazy(
     "Numbers before %(time)s are minimums, or missing: messages older than the retention may have been deleted."
 )
 FINISHED = gettext_lazy(
-    "Numbers of finished messages before %(time)s are unknown: the messages have been deleted, or the group was reset"
-    " or registered at that time."
+    "Numbers of finished messages before %(time)s are incomplete: messages were deleted, or the group was"
+    " registered or reset."
 )
 INCOMPLETE = gettext_lazy("The last step is left out, because it is incomplete.")
 

@@ -21,11 +21,11 @@ OPEN_STATUSES = (PENDING, IN_FLIGHT, WAITING)
 NAMED = 200
 """Up to this number, all partitions of a topic are read."""
 PARTITIONS_READ, SHARED = 6_000, 3_000
-"""Maximum partitions with a lease row that are read above ``NAMED``: for one pair; for several pairs together."""
+"""Maximum lease rows to read if a topic has more than ``NAMED`` partitions: of one pair; of several pairs in all."""
 LEASES, OPEN = 20_000, 5_000
 """The maximum number of leases, and of open deliveries, that are read."""
 FIRST = 20
-"""The number of partitions whose first open message is read before an upper bound is known."""
+"""The number of partitions in the first step of the search for the oldest open message."""
 ROWS = 10
 """The number of rows that are counted first in each partition."""
 RECENT = 20
@@ -85,8 +85,8 @@ def oldest_open(using: str, topic: str, group: str, start: int, limit: int) -> t
 def _first_open(using: str, behind: Mapping[Pair, Sequence[Progress]]) -> dict[Pair, int]:
     """Return the lowest open offset of each group that has one in these partitions.
 
-    A watermark is just below the first open message of its partition, or was until recently. So once a few partitions
-    are read, most others cannot hold an older open message.
+    Open messages are above their partition's watermark. So after the partitions with the lowest watermarks are read,
+    most others cannot hold an older one.
     """
     above = {
         pair: sorted(

@@ -14,7 +14,7 @@ MEMBERS = 1_000
 
 
 def subscribers(using: str, topic: str, group: str) -> list[SubscriberFigures]:
-    """Return the members of a group by name, including members that left or are silent."""
+    """Return the members of a group by name, including members that left or are silent, if there is room."""
     with session.raises_not_migrated(using):
         now, lease_ms = group_rows.now_ms(using), conf.lease_ms(topic)
         members = group_positions.members(using, group, topic, MEMBERS)
@@ -25,7 +25,7 @@ def subscribers(using: str, topic: str, group: str) -> list[SubscriberFigures]:
         if row["in_flight"]:
             delivered_at.setdefault(row["delivered_to"], []).append(int(row["delivered_at"]))
     found = []
-    for one in members:
+    for one in sorted(members, key=lambda member: member.name):
         deliveries = delivered_at.get(one.name, [])
         alive = ALIVE if not one.is_dead and one.heartbeat_at > now - lease_ms else SILENT
         found.append(

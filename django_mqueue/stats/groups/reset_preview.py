@@ -27,8 +27,8 @@ SETTLE_FOR = 0.3
 def preview_reset(topic: str, group: str, to: Start, *, using: str | None = None) -> ResetPreview:
     """Return the effect of ``reset(topic, group, to)`` now: which messages would be delivered again, and which never.
 
-    The preview does not change the group. It reads up to 2,000 messages of the log on each side of the new start, from
-    either end. If there are more, the figures are ``"at_least"``. ``reset`` itself determines the offset of
+    The preview does not change the group. On each side of the new start it reads the 2,000 oldest and the 2,000 newest
+    messages of the log. If there are more, the figures are ``"at_least"``. ``reset`` itself determines the offset of
     ``"latest"`` or of a time again. The figures do not include messages that are published or done in between.
 
     Raises ``NotRegistered``, ``TypeError`` or ``ValueError``.

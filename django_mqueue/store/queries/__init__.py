@@ -1,4 +1,4 @@
-"""Queries that only read, for monitoring and browsing: counts, pages of rows, names in an index.
+"""Queries for workers, monitoring and browsing. Only ``job_rows.change_note`` writes.
 
-Each reads a bounded number of rows by index. It imports ``policy`` and other modules of ``store``.
+Each reads a bounded number of rows by index. The package imports ``policy`` and other modules of ``store``.
 """

@@ -54,7 +54,7 @@ def settled(using: str, topics: Sequence[str]) -> dict[str, int]:
 def last_heartbeat(using: str, name: str) -> int | None:
     """Return the milliseconds since a subscriber's newest heartbeat; None if there is none, or it has left its groups.
 
-    One loop sends the heartbeats of all groups: an older one may be of a removed handler.
+    One loop sends the heartbeats of all groups: older ones may be of removed handlers.
     """
     ((age,),) = session.fetch(
         using,
@@ -88,13 +88,16 @@ class Member:
 
 
 def members(using: str, group: str, topic: str, limit: int) -> list[Member]:
-    """Return the first ``limit`` subscribers that have a heartbeat row, by name."""
+    """Return up to ``limit`` subscribers that have a heartbeat row: first those that may be alive, then by name.
+
+    It reads and sorts all heartbeat rows of the group.
+    """
     rows = session.fetch(
         using,
         "SELECT subscriber_name, incarnation, heartbeat_at, IF(session_lock = '', deregistered_at, NULL),"
         " session_lock <> '' AND deregistered_at IS NOT NULL FROM queue_subscriber_heartbeats"
         " FORCE INDEX (queue_heartbeats_subscriber) WHERE consumer_group = %s AND topic = %s"
-        f" ORDER BY subscriber_name LIMIT {limit:d}",
+        f" ORDER BY deregistered_at IS NOT NULL, subscriber_name LIMIT {limit:d}",
         [group, topic],
     )
     return [

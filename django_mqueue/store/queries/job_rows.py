@@ -61,7 +61,7 @@ def newest_id(
     )
     params = [partition, prefix, (prefix if last is None else last) + LAST]
     rows = session.fetch(using, f"{one} UNION ALL {one}", [topics[0], *params, topics[1], *params])
-    # The queue's name may contain the mark, too.
+    # The queue's name may also contain ``PARKED``.
     found = []
     for text, topic in rows:
         id, parked, _ = str(text)[len(prefix) :].partition(PARKED)
@@ -79,7 +79,7 @@ def newest_copy(using: str, group: str, topic: str, id: str) -> dict[str, Any] |
 
 
 def parked(using: str, group: str, topic: str, partition: str, id: str) -> dict[str, Any] | None:
-    """Return the job with this id from its parked retry, as its row in the log was, by ``COLUMNS``, or None."""
+    """Return the row that the log had for this job, from its parked retry, by ``COLUMNS``, or None."""
     where = (
         "m.topic = %s AND m.partition_key = %s AND m.id > %s AND m.id < %s AND m.consumer_group = %s"
         " ORDER BY m.id DESC LIMIT 1"

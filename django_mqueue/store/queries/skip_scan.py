@@ -69,7 +69,7 @@ def first_partitions(using: str, topics: Sequence[str], limit: int) -> dict[str,
     return found
 
 
-# With ORDER BY on the offset alone, MySQL would read and sort the whole partition; with the topic, MariaDB would.
+# With ORDER BY on the offset alone, MySQL would read and sort the whole partition; with the topic also, MariaDB would.
 NEWEST = (
     "SELECT m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_partition) WHERE m.topic = %s"
     " AND m.partition_key = p.partition_key ORDER BY m.partition_key DESC, m.`offset` DESC LIMIT 1"

@@ -76,7 +76,7 @@ class FinishForm(StepForm):
         required=False,
         max_length=COMMENT_MAX,
         label=gettext_lazy("Result"),
-        help_text=gettext_lazy("Empty: the result of the worklist's own work."),
+        help_text=gettext_lazy("Empty: what the worklist's own work returns."),
     )
 
 

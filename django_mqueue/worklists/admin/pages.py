@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .model_admin import WorkItemAdmin
 
 ITEMS_MAX = 500
-"""Maximum number of items in one request. All pages of the list together have at most as many."""
+"""Maximum number of items in one request, and on all pages of the list together."""
 ONE_CLICK = (states.TAKE, states.HAND_BACK, states.UNASSIGN, states.AUTOMATE)
 """Verbs that need no input: their buttons take the step at once."""
 

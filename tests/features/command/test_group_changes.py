@@ -51,7 +51,7 @@ def test_reset_shows_its_effect_first(mqueue_json: Json) -> None:
 
 def test_reset_says_first_that_subscribers_run(mqueue: Run) -> None:
     with Subscription("orders", "billing"):
-        assert "reset needs --force" in mqueue("reset", "orders", "billing", "latest", "--dry-run")
+        assert "stop them, or give --force" in mqueue("reset", "orders", "billing", "latest", "--dry-run")
         with pytest.raises(CommandError, match="running subscribers"):
             mqueue("reset", "orders", "billing", "latest")
 

@@ -155,9 +155,7 @@ def test_behind_many_finished_messages(why: Why, monkeypatch: pytest.MonkeyPatch
                 delivery.ack()
         DeliveryState.objects.filter(message_offset=offsets[3]).delete()
         text, _ = why(offsets[3])[GROUP]
-    unknown = (
-        "Whether earlier messages of its partition are not finished is unknown: the first 2 were examined."
-    )
+    unknown = "The first 2 earlier messages of its partition are finished. Others were not examined."
     assert unknown in text
     assert "Nothing holds it back" not in text
 
@@ -167,7 +165,7 @@ def test_an_orphaned_delivery_and_quarantine(why: Why, worker: Subscription) -> 
     poll_until(worker, 1)
     PartitionLease.objects.update(leased_by="worker-2", holder="another", leased_at=database_ms() + 1)
     text, _ = why(offset)[GROUP]
-    assert "worker-1 no longer holds the lease of the partition, and cannot finish it." in text
+    assert "worker-1 has lost the lease of the partition, and cannot finish the message." in text
     assert "The next holder of the lease delivers it again, alone. worker-2 has held the lease" in text
     PartitionLease.objects.update(leased_by="worker-1", leased_at=1)
     DeliveryState.objects.update(alone=True, handed=False, delivered_at=database_ms() - 3_600_000)
@@ -225,7 +223,7 @@ def test_a_handler_that_runs_for_long(why: Why) -> None:
         text, helps = why(offset)[GROUP]
         delivery.ack()
     assert text.endswith(
-        "If the handler hangs, release the partition. If it works, it would then run twice at once."
+        "If the handler hangs, release the partition. If it still works, two handlers run at once."
     )
     assert helps == "manage.py mqueue release orders billing --partition k"
 
@@ -237,7 +235,7 @@ def test_a_job_whose_limit_rests(why: Why) -> None:
         Message.objects.update(partition_key=one_at_a_time("k/600000"))
         poll_until(worker, 1)[0].ack()
         text, helps = why(Message.objects.latest("offset").offset)[GROUP]
-    assert text.endswith("Its limit lets a job start 10 min after the end of the one before, or later.")
+    assert text.endswith("Its limit starts a job at least 10 min after the end of the previous one.")
     assert helps is None
 
 

@@ -13,6 +13,7 @@ from django_mqueue.models import Message, Offset, PartitionLease, SubscriberHear
 from django_mqueue.policy.names import ACTIONS_TOPIC
 from django_mqueue.service.actions import recent
 from django_mqueue.spark.database import following
+from django_mqueue.stats.groups import members
 from django_mqueue.store.queries import message_pages
 from tests.factories import HeartbeatFactory, LeaseFactory
 from tests.support.processes import database_ms
@@ -149,6 +150,16 @@ def test_each_group_with_the_oldest_message_that_it_holds() -> None:
     assert [(one.group, one.key, one.offset) for one in holds(TOPIC)] == [
         ("a", "k", offsets[2]),
         ("b", "x", offsets[3]),
+    ]
+
+
+def test_a_live_member_is_found_among_many_that_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "MEMBERS", 2)
+    for name in ("a", "b", "c"):
+        HeartbeatFactory.create(subscriber_name=name, deregistered_at=None if name == "c" else database_ms())
+    assert [(one.name, one.status) for one in subscribers("orders", "billing")] == [
+        ("a", "left"),
+        ("c", "alive"),
     ]
 
 

@@ -249,7 +249,7 @@ class TestItem:
     def test_a_step_is_not_published_by_hand(self, refunds: type[Worklist], admin_client: Client) -> None:
         form = {"topic": "worklist.refunds", "payload_format": "json", "payload": "{}", "id": "work 1 2"}
         page = admin_client.post(reverse("admin:django_mqueue_publish_message"), form).content.decode()
-        assert "The messages of this topic are the steps of work items. Change the items." in page
+        assert "This topic holds the steps of work items. Change the work items instead." in page
 
     def test_a_step_of_a_masked_topic_is_hidden_on_the_page_of_its_message(self, declare: Declare) -> None:
         declare(max_attempts=1)
