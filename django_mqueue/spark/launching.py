@@ -44,7 +44,7 @@ def session(
     config: Mapping[str, str] | None = None,
     remote: str | None = None,
 ) -> SparkSession:
-    """Return a Spark session that knows ``format("mqueue")``. If a session already runs, return that session.
+    """Return a Spark session that knows ``format("mqueue")``: a running one, with ``config`` applied, or a new one.
 
     * ``name``: the name of the application.
     * ``master``: as in Spark.

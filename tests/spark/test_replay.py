@@ -220,6 +220,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_changed(
         ({"where": " "}, ValueError, "is empty"),
         ({"source": f"{place}/none"}, NoArchive, "there is no archive"),
         ({"rate": 0}, ValueError, "rate must be more than 0"),
+        ({"rate": float("inf")}, ValueError, "rate must be more than 0"),
         ({"to": "orders_dlq"}, ValueError, "reserved for dead letters"),
         ({"name": "n" * 101}, ValueError, "at most 100"),
         ({"keys": "ada"}, TypeError, "keys must be a collection"),

@@ -88,7 +88,7 @@ def archive(
     * ``batch_rows``: the maximum number of messages in a batch.
     * ``history_after``: seconds. The delivery history of a message of that age is archived even if groups are not done.
     * ``fail_on_data_loss``: whether to raise ``LogGap`` if messages may be missing.
-    * ``moved``: confirms that the database moved to another server, and replaces the database on the earlier server.
+    * ``moved``: confirms that this database replaces the one on the server that the archive names.
     * ``stopping``: an event. When it is set, the run ends after the current batch.
     * ``progress``: called with the number of offsets done and the total.
 

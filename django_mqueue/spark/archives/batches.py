@@ -138,5 +138,5 @@ def rows(task: Task, options: ReadOptions) -> Iterator[pa.RecordBatch]:
         raise LogGap(
             f"topic {piece.topic!r}: {piece.rows - seen} of the {piece.rows} messages with offsets {piece.above + 1}"
             f" to {piece.upto} were deleted during the run, although the archive's group was not done with them. Run"
-            " it again: the next run reports what is missing"
+            " it again: it continues, or names the cause"
         )

@@ -31,8 +31,8 @@ ID, GROUP, INSTALLATION, SERVER = "mqueue.archive", "mqueue.group", "mqueue.inst
 FORMAT_PROPERTY = "mqueue.format"
 """Names of the properties of the tables."""
 KEPT = {"delta.deletedFileRetentionDuration": "interval 3660 days"}
-"""Properties of each table. For this time it keeps the dates when files were replaced, longer than any ``keep_hours``.
-``vacuum`` needs them. Without the property, Delta drops them after a week."""
+"""Properties of each table. ``vacuum`` needs the dates when files were replaced. Delta keeps them for this time, which
+is longer than any ``keep_hours``; by default, for a week."""
 
 
 class Archive:

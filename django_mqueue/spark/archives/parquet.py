@@ -175,7 +175,7 @@ class Files:
 
 def files_of(storage: Storage, table: Table, topic: str, schema: pa.Schema, most: int | None = None) -> Files:
     """Return new files of a topic's table, with names that no other attempt of a task uses."""
-    # Polars reads partition values from such folder names (date=…), if a folder has one.
+    # Polars takes partition values from folder names such as date=….
     path = f"{table}/{folder_of(topic)}/date={{date}}/{uuid.uuid4().hex}-{{number}}.parquet"
     return Files(storage, path, schema, topic, most=most)
 

@@ -20,7 +20,7 @@ In this order, a message that is deleted while a report reads is never counted a
 
 BATCH_ROWS = 1_000_000
 ROWS_MIN = 10_000
-"""A batch is divided among the cores, but not into files with fewer rows than this."""
+"""A batch is divided among the cores, but only into ranges of at least half as many rows."""
 HISTORY_AFTER = 3600.0
 """Seconds after which a message's delivery history is archived even if a group is not done with the message."""
 
@@ -28,7 +28,7 @@ KEEP_HOURS = 24.0
 """Hours before files that no table names are deleted: a reader may still use them, or a run may soon commit them."""
 
 Progress = Callable[[int, int], object]
-"""Called with (done, total). An archive run counts offsets; the other operations count files."""
+"""Called with (done, total): offsets in an archive run, ranges in an export, otherwise files."""
 
 
 def quiet(done: int, total: int) -> None:

@@ -55,9 +55,9 @@ def read_state(archive: Archive | None, topic: str, group: str) -> TopicState:
 
 
 def check(state: TopicState, using: str) -> None:
-    """Raise ``LogGap`` if messages above the archive's end may be gone, or if the database was set back.
+    """Raise ``LogGap`` if messages above the archive's end may be gone, or if the database was restored.
 
-    A database that was set back gives archived offsets to new messages, which no run would archive.
+    A restored database gives archived offsets to new messages, which no run would archive.
     """
     topic, group = state.topic, state.group
     found = following.position(topic, group, using=using)
@@ -85,7 +85,7 @@ def check(state: TopicState, using: str) -> None:
 
 
 def _find_restore(state: TopicState, found: ReaderPosition, using: str) -> tuple[str, str] | None:
-    """Return what shows that the database was set back, and what to do; None if nothing shows it."""
+    """Return what shows that the database was restored, and what to do; None if nothing shows it."""
     end, known, last = state.upto["messages"], offsets.settled(using, state.topic), state.last
     if known < end:  # A run stores the settled offset before it archives, and nothing lowers it.
         known = max(known, log.newest(using, state.topic))
@@ -129,7 +129,7 @@ def check_last(state: TopicState, using: str) -> None:
         raise LogGap(
             f"topic {state.topic!r} no longer has id {last.id!r} at offset {last.offset}, although deletion was"
             " held back while it was archived: the message was deleted by hand, or the database was restored to an"
-            " earlier state. This batch added nothing. Run it again: the next run reports what is missing"
+            " earlier state. This batch added nothing. Run it again: it continues, or names the cause"
         )
 
 

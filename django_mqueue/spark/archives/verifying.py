@@ -61,7 +61,7 @@ def verify(
 
     * ``to``: a path, or the URI of a folder in an object store.
     * ``topics``: a name or several names. Default: all topics of the archive.
-    * ``clean``: delete files of all topics that no table has named for ``keep_hours``, if no topic has a problem.
+    * ``clean``: if no topic has a problem, delete all files that no table has named for ``keep_hours``.
     * ``keep_hours``: hours, from 0 to 87,600 (ten years); rounded up to whole hours.
     * ``log``: connection options of ``format("mqueue")``; ``{}`` stands for Django's settings. With them, the archive
       must have all messages that the log still holds up to the archive's end.

@@ -1,7 +1,7 @@
 """End the Spark that a run has started, so that no Java and no Python process remains after the run.
 
-Spark's Java ends when its standard input ends, which is a pipe from this process. Its Python processes end with it.
-This also happens when this process is killed. This module also waits until they have ended.
+Java ends when its standard input, a pipe from this process, is closed, also when this process is killed. Spark's Python
+processes end with Java. This module waits for Java.
 """
 
 from __future__ import annotations

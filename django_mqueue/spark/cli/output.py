@@ -19,7 +19,7 @@ LINE_EVERY = 10.0
 
 
 class Output:
-    """Writes to two text streams. None: the process's own stream, as it is at the time of writing."""
+    """Writes to two text streams. None: the present ``sys.stdout`` or ``sys.stderr``."""
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
         self._out, self._err = out, err

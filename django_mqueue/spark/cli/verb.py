@@ -34,7 +34,7 @@ class Job:
 
     * ``options``: the connection options of ``format("mqueue")``, without the password.
     * ``arguments``: the verb's arguments, and the command's.
-    * ``stopping``: set by the first SIGTERM or SIGINT. A verb checks it between steps, and ends with what is done.
+    * ``stopping``: set by the first SIGTERM or SIGINT. Verbs except ``erase`` check it between steps, and then end.
     * ``tell``, ``say`` and ``progress``: see ``Output``.
     """
 

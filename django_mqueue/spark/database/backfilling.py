@@ -41,10 +41,10 @@ COPY_IDS = f"^{KIND}-[0-9]+@[0-9]+$"
 """A regular expression for the ids of copies. Redriven messages also have an original id, but other ids."""
 
 PAGE, WINDOW = 500, 50_000
-"""Maximum messages and offsets of one step up to the settled offset. ``PAGE`` also limits one INSERT."""
+"""Limits of one step below the settled offset: messages, offsets. ``PAGE`` also limits one INSERT."""
 
 TAIL, BYTES_AT_ONCE = 2_000, 32 * 1_048_576
-"""Maximum open messages, and bytes of misplaced ones, above the settled offset. One transaction copies them."""
+"""Limits of the one transaction above the settled offset: open messages, and bytes of misplaced ones."""
 
 REMEMBERED = 100_000
 """Maximum partitions whose newest copy is kept in memory."""

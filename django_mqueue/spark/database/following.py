@@ -191,8 +191,8 @@ def join_all(
     ``GroupTaken`` as soon as one of them sends a heartbeat. A subscriber that sends none is replaced, and stays
     replaced if it continues later. An earlier incarnation of the same name is replaced at once.
 
-    ``joined``: topics that the caller has joined before. If another reader has replaced the caller for one of them, the
-    call raises ``GroupTaken``. So of two processes with the same name, one finally reads all topics. ``before`` is
+    ``joined``: the caller's earlier readers. If another reader has replaced one of them, the call raises
+    ``GroupTaken``. So of two processes with the same name, one finally reads all topics. ``before`` is
     called with the topics locked, when no other subscriber is alive. If it raises, nothing is changed.
     """
 

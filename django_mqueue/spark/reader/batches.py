@@ -27,7 +27,7 @@ BINARIES = ("payload", "last_error", "errors")
 Fields = Mapping[str, pa.Array]
 
 
-# "encoding" is the last member. Headers that contain braces do not match, and their JSON is parsed.
+# As published: "encoding" is the last member, and no header has braces. Other metadata is parsed as JSON.
 _KIND = r'\{"kind": ?"(?P<kind>[^"\\]*)", ?'
 _ENCODING = r'"encoding": ?"(?P<encoding>[^"\\]*)"\}'
 _PLAIN = rf"^{_KIND}(?s:.*){_ENCODING}$"

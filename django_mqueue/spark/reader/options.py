@@ -1,6 +1,6 @@
 """The options of ``format("mqueue")``. Names are case-insensitive, as in Spark.
 
-An option with the same meaning as one of Spark's Kafka source has its name. An invalid option raises ``OptionError`` at
+Options that Spark's Kafka source also has keep their names. An invalid option raises ``OptionError`` at
 once.
 """
 
@@ -181,7 +181,7 @@ def _offsets(text: str, lowest: int) -> Bound:
 class ReadOptions:
     """The options of a read, parsed. ``targeted``: also read messages that are for one group only.
 
-    ``least_records``: ``min_partitions`` makes no partitions with fewer rows.
+    ``least_records``: a topic is cut only into ranges of at least half as many rows.
     """
 
     connecting: ConnectionParameters

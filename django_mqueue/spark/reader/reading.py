@@ -132,6 +132,6 @@ def _check_whole(task_range: Range, seen: int) -> None:
     if seen < piece.rows:
         raise LogGap(
             f"topic {piece.topic!r}: {piece.rows - seen} of the {piece.rows} messages with offsets {piece.above + 1}"
-            f" to {piece.upto} were deleted since the read was planned: deletion waits only for registered groups."
-            " Read as a stream with a 'group', keep messages longer (RETENTION), or set 'failOnDataLoss' to false"
+            f" to {piece.upto} were deleted since the read was planned, by erase or because no group needed them."
+            " In a stream, set a 'group'; or keep messages longer (RETENTION), or set 'failOnDataLoss' to false"
         )

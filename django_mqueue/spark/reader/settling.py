@@ -3,7 +3,7 @@
 **Settled.** Streams, archives and copies read up to the settled offset: no transaction can commit a message at or below
 it. These readers need this guarantee, because messages that they have read may be deleted.
 
-**Readable.** A batch allows no deletion. If a publisher's transaction stays open, the batch ends just before the oldest
+**Readable.** A batch causes no deletion. If a publisher's transaction stays open, the batch ends just before the oldest
 message that is not committed. No transaction commits a message of the topic at or below that end, because an INSERT
 writes its row into the primary key at once, and waits only at other indexes. See docs/explanation/protocol.md, "Batches
 while a transaction is open", for the proof.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -120,5 +121,5 @@ def _check(to: str, group: str | None, rate: float | None, options: Mapping[str,
     names.check_publish_topic(to, suffixes_of(options, parameters).all)
     if group is not None:
         registration.check_group(group)
-    if rate is not None and not rate > 0:
-        raise ValueError(f"rate must be more than 0 messages a second, not {rate!r}")
+    if rate is not None and not 0 < rate < math.inf:
+        raise ValueError(f"rate must be more than 0 messages a second, and finite, not {rate!r}")

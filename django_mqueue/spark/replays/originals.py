@@ -119,7 +119,7 @@ class GuardedSource:
     def hold_back_deletion(self, using: str, *, begun: bool, gap_is_error: bool) -> Originals:
         """Register the guard, so that the log keeps all messages above the archive. Return where all messages are.
 
-        Until it is registered, the archive may grow and the log may shrink. So this then opens the archive again.
+        Before that, the archive may grow and the log may shrink. So the archive is opened again.
         ``begun``: whether an earlier run has checked for a gap; a registered guard does not prove that. Raises
         ``LogGap`` if deletion was not held back all the time, unless ``gap_is_error`` is false.
         """

@@ -172,7 +172,7 @@ class _Replay(GuardedSource):
             self.connection.run(partial(self._give_up, run=run))
             raise
         if not is_finished:
-            total = self.copied(run)
+            total = self.copied(run) or self._total()  # Another process may have finished the run meanwhile.
             return Replayed(run.name, run.topic, total - before, total, False)
         self.connection.run(partial(self._finish, run=run))
         self._end()
@@ -216,7 +216,7 @@ class _Replay(GuardedSource):
             position = following.position(self.topic, self.guard, using=using) if self.live else None
             is_held = not self.live or (position is not None and position.generation == originals.generation)
             if begun or not is_held:
-                raise self._given_up()  # The guard was unsubscribed or registered again.
+                raise self._given_up()  # The record is gone, or the guard was replaced.
             copying.begin(cursor, replace(self.run, lanes=lanes), originals.upto, self.number)
             return Mark(originals.upto, self.number, False)
 

@@ -1,6 +1,6 @@
 """Store copies in a Spark job that can be stopped.
 
-A lane is a fixed share of the topic's partitions. A task stores the messages of its lanes in order of offsets.
+A lane is a fixed share of the topic's partitions. A task stores the messages of one lane in order of offsets.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Backlogs:
     def received(self, topic: str, group: str | None) -> Iterable[Row]:
         """Yield the counts of messages that a group gets: messages for all groups, and messages for this group alone.
 
-        Yield all counts for a group that reads the log by itself, because it must pass all messages. Also yield all
+        Yield all counts for a group that reads the log by itself, because it reads all messages. Also yield all
         counts if ``group`` is None, for a topic without groups.
         """
         found = self._extents[topic].groups.get(group or "")

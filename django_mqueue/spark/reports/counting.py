@@ -166,7 +166,7 @@ _COUNTS = (
 """Counts of the events of a group in a step. Most are columns of the report.
 
 ``counted``: ends that make the backlog smaller. ``counted_in_log``: only of messages that the log still holds.
-``shown``: whether the step is in the report.
+``shown``: events that put the step into the report.
 """
 
 _TIMES = (

@@ -239,7 +239,7 @@ def merge_history(archived: DataFrame, overlap: DataFrame) -> DataFrame:
         return archived
     overlap = overlap.selectExpr("*", "true AS archived")
     before = archived.where(f"done OR `offset` < {lowest}")
-    late = archived.where(f"`offset` >= {lowest}")  # Few of these are still in the log, so the join is small.
+    late = archived.where(f"`offset` >= {lowest}")  # Rows below it are not in the log: they need no join.
     still_open = late.where("NOT done").join(never_broadcast(overlap.select(*key)), key, "left_anti")
     since = overlap.join(never_broadcast(late.where("done").select(*key)), key, "left_anti")
     return before.unionByName(still_open).unionByName(since)

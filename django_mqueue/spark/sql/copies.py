@@ -126,7 +126,7 @@ def _mark(row: Row) -> Mark:
 
 @dataclass(frozen=True)
 class OpenMessage:
-    """A message that a group has not acknowledged, and that is no copy. ``has_state``: it has delivery state."""
+    """A message that a group has not acknowledged, and that no backfill copied. ``has_state``: has delivery state."""
 
     offset: int
     partition: str
@@ -135,7 +135,7 @@ class OpenMessage:
 
 
 _IS_COPY = "(m.consumer_group <> '' AND m.original_id IS NOT NULL)"
-"""True for copies. It is also true for redriven messages, but a group in a backfill has none."""
+"""True for the copies of a backfill. Also for redriven messages and retries, which a new group does not have."""
 
 
 def open_messages(

@@ -108,7 +108,7 @@ class Checkpoint:
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects in the lines of a text, and in the lines of their strings: the layout may change."""
+    """Yield the JSON objects in a text's lines, and in the strings of these objects: the layout may change."""
     for line in text.splitlines():
         try:
             value = json.loads(line)

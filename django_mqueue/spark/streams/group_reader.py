@@ -57,7 +57,7 @@ class GroupReader:
         return positions
 
     def resume(self, using: str, start: Offsets) -> None:
-        """Become the group's reader from these offsets on. Raises ``LogGap`` if messages above them may be deleted."""
+        """Become the group's reader from ``start``. Raises ``GroupTaken``, or ``LogGap`` if messages may be deleted."""
         topics = [topic for topic in self._selected_topics(start) if topic not in self._resumed]
         if new := [topic for topic in topics if topic not in self._members]:
             self._join(using, new, start)
@@ -66,7 +66,7 @@ class GroupReader:
             self._resumed.add(topic)
 
     def holds_back_deletion(self, using: str, topic: str, start: Offsets) -> bool:
-        """Return whether no message above ``start`` may be deleted, for a topic that is no longer read."""
+        """Return whether the group still holds back deletion above ``start``. For topics that are no longer read."""
         return self._gap(using, topic, start)[1] is None
 
     def check(self, using: str, topic: str, start: Offsets) -> None:
@@ -77,7 +77,7 @@ class GroupReader:
         self._report(self._gap(using, topic, start)[1])
 
     def done(self, using: str, upto: Offsets) -> None:
-        """Move the group up to these offsets: the query is durably done with everything below. Raises ``LogGap``."""
+        """Move the group up to these offsets: all below is durably done. Raises ``LogGap`` or ``GroupTaken``."""
         self.resume(using, upto)
         for topic in self._selected_topics(upto):
             self._done(using, topic, upto.above(topic))

@@ -43,5 +43,5 @@ class CreationTime:
         return f"{_WITH_TIME}{self.earliest:011x}{secrets.token_hex(10)}"
 
     def is_before(self, incarnation: str) -> bool:
-        """Return whether this process was certainly created before that incarnation's."""
+        """Return whether this process was certainly created before the other one."""
         return incarnation.startswith(_WITH_TIME) and self.latest < int(incarnation[1:12], 16)

@@ -61,7 +61,7 @@ class Query:
         return now
 
     def ranges(self, start: Offsets, ended: Offsets) -> list[Range]:
-        """Return the ranges of a batch, one for each task. Topics that only ``ended`` has are for the next batch.
+        """Return the ranges of a batch, one for each task. A topic that only ``ended`` has begins with the next batch.
 
         A process that was killed may have planned this batch; then Spark does not call ``latest`` for it.
         """

@@ -1,4 +1,4 @@
-"""Gather the rows of a task by topic. Store them one statement at a time, in the order of each topic."""
+"""Gather the rows of a task by topic. Store the rows of each topic in their order, many by one statement."""
 
 from __future__ import annotations
 

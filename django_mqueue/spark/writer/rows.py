@@ -4,7 +4,8 @@ A row with a value in the column ``id`` has this id. The id of any other row is 
 and of the number of equal rows before it. So a task that runs again makes the same ids, in any order of its rows. There
 are three kinds of writes:
 
-- A ``save`` without a ``writeId``: Spark repeats only single tasks, with the same rows. The ids contain the partition.
+- A ``save`` without a ``writeId``: Spark repeats only single tasks, mostly with the same rows. The ids contain the
+  partition.
 - A ``save`` with a ``writeId``: the user may repeat the write, and its rows may then be in other partitions. So the ids
   contain no partition. Equal rows in several tasks would have the same id, so the driver raises an error for them
   (``check_distinct``). Content that may differ when it is computed again causes an error or a warning (``unstable``).

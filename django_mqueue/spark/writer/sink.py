@@ -144,8 +144,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
         if query is None or batch is None:
             raise OptionError(
-                f"this version of Spark gives its tasks neither {QUERY_ID} nor {BATCH_ID}, so rows without ids could"
-                " be stored twice: write with foreachBatch, give an id column, and the option 'writeId'"
+                f"this version of Spark does not give its tasks {QUERY_ID} and {BATCH_ID}, so rows without ids could"
+                " be stored twice: write with foreachBatch, with an id column or the option 'writeId'"
             )
         adaptive = all(context.getLocalProperty(name) != "false" for name in ADAPTIVE)
         task = Task(f"query {query} batch {batch}", context.partitionId(), adaptive)

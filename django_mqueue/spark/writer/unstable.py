@@ -42,7 +42,7 @@ def _texts_in(value: Any) -> list[str]:
 class VolatileContent:
     """Finds columns whose values are probably different in another run: (column, description) in ``found``.
 
-    Such a column has a new random UUID in each row, or in all rows one time during the write. ``found`` is None if
+    Such a column has a new random UUID in each row, or the same recent time in all rows. ``found`` is None if
     there is no row.
     """
 

@@ -178,7 +178,7 @@ def check_process(parameters: ConnectionParameters) -> dict[str, str | None]:
 
 VERB = Verb(
     "doctor",
-    "Check Java, PySpark, the database and its topics, here and on an executor.",
+    "Check Java, PySpark, the database and its topics, here and on executors.",
     arguments,
     run,
     light=True,

@@ -29,7 +29,7 @@ def arguments(parser: ArgumentParser) -> None:
     add("--live", action=BooleanOptionalAction, default=True, help="Include the live log (default: yes).")
     add_times(parser, "Count from this time on", "Count up to this time, exclusive")
     add("--by", choices=tuple(STEPS), default="hour", help="The length of the time steps (default hour).")
-    top = "The number of errors to list for each group, and of keys (default 10)."
+    top = "The maximum errors for each group, and keys for each topic (default 10)."
     add("--top", type=int, default=10, metavar="N", help=top)
     add_allow_gaps(parser)
     add(
