@@ -234,9 +234,9 @@ publish("orders", {"order": 0})
     + """
 from django_mqueue.models import DeliveryState, Message
 assert sorted(Invoice.objects.values_list("amount", flat=True)) == [30, 40, 5000]
-assert DeliveryState.objects.filter(consumer_group__in=["archive", "billing"], acked=True).count() == 8
-couriers = DeliveryState.objects.filter(consumer_group="couriers").order_by("message_offset")
-assert [(s.acked, s.failure_count) for s in couriers] == [(1, 0), (1, 0), (0, 1), (1, 1)], couriers.values()
+assert DeliveryState.objects.filter(consumer_group__in=["customers", "billing"], acked=True).count() == 8
+parcels = DeliveryState.objects.filter(consumer_group="parcels").order_by("message_offset")
+assert [(s.acked, s.failure_count) for s in parcels] == [(1, 0), (1, 0), (0, 1), (1, 1)], parcels.values()
 assert Message.objects.get(topic="orders_dlq").last_error == "no such order"
 """,
     "docs/how-to/limit-run-time.md": """
