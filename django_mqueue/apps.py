@@ -23,7 +23,7 @@ class MQueueConfig(AppConfig):
     def ready(self) -> None:
         from . import checks  # noqa: F401
 
-        # In every process: ``mqueue gc`` and all who poll delete messages by the retention of the declared topics.
+        # In every process: ``mqueue gc`` and whatever polls delete messages by the retention of the declared topics.
         autodiscover_modules("topics")
         if getattr(settings, "TASKS", None):
             # Registers Django's check of ``TASKS``, also if no task is imported.

@@ -1,8 +1,8 @@
 """System checks of the settings and of the database server.
 
 The database checks run with ``manage.py check --database default``, in ``migrate`` and when ``runconsumer`` starts. The
-checks of encryption need no server. ``check_required_encryption`` always runs. ``check_encryption`` runs with
-``manage.py check --deploy``.
+checks of encryption need no server. ``check_required_encryption`` runs with ``manage.py check``, ``check_encryption``
+with ``manage.py check --deploy``.
 """
 
 from __future__ import annotations

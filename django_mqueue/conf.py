@@ -62,7 +62,7 @@ GENERAL = ("DATABASE", "WAKE_WORKERS")
 SPREAD_MAX = 4096
 declared: dict[str, dict[str, Any]] = {}
 """Settings of topics that ``Topic`` has declared. Those in ``TOPICS`` take precedence."""
-WRONG_TOPICS = "MQUEUE['TOPICS'] must be a dictionary of dictionaries by topic"
+WRONG_TOPICS = "MQUEUE['TOPICS'] must map topics to dictionaries of settings"
 
 
 def _configured() -> Mapping[str, Any]:
@@ -126,7 +126,7 @@ def dead_letter_topic(topic: str) -> str:
 
 def dead_letter_suffixes() -> tuple[str, ...]:
     """Return all suffixes of dead-letter topics: the default, and the suffixes set in ``TOPICS``."""
-    try:  # Each publish asks. So do not call ``get`` for each topic.
+    try:  # Each publish calls this, so ``get`` is not called for each topic.
         own = [topic for topic, section in topics().items() if "DLQ_SUFFIX" in section]
     except TypeError as error:
         raise ImproperlyConfigured(WRONG_TOPICS) from error
@@ -161,7 +161,7 @@ def mask(topic: str) -> Callable[[Any], Any] | None:
 
 
 repeats: dict[str, str] = {}
-"""Topics whose messages repeat data of another topic, and that topic."""
+"""For topics whose messages repeat data of another topic: that topic."""
 
 
 def is_masked(topic: str) -> bool:
@@ -211,7 +211,7 @@ def problems() -> list[str]:
     for topic, section in topics.items():
         where = f"MQUEUE['TOPICS'][{topic!r}]"
         if not isinstance(topic, str) or not isinstance(section, Mapping):
-            found.append(f"{where} must be a dictionary under the topic's name")
+            found.append(f"{where} must be a dictionary, and its key a str")
         else:
             found += _section_problems(where, section, [name for name in OPTIONS if name not in GENERAL])
             found += _relations(where, {**configured, **section})

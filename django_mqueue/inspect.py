@@ -246,7 +246,7 @@ def delay(
 ) -> int:
     """Set the time from which messages are delivered to a group, an aware datetime. Return the number of messages.
 
-    A message that was due later, or was held, is then delivered earlier than without this call.
+    This may also make a message due earlier, and ends a hold.
 
     The messages are pending, wait for a retry, or are scheduled for this group only. A message of a ``strict`` handler
     holds back the later messages of its key. Until the message is done, later messages of its partition are not
@@ -338,7 +338,7 @@ def _move(
     status = filters.pop("status", None)
     if status is not None and status not in verb.statuses:
         raise ValueError(
-            f"status must be one of {', '.join(verb.statuses)}, or None for each of these except dead, not {status!r}"
+            f"status must be one of {', '.join(verb.statuses)}, not {status!r}; None: all of these except dead"
         )
     query = message_query(topic, filters)
     if limit is not None:

@@ -2,7 +2,7 @@
 
 The queue's code calls ``record``. If the package ``opentelemetry-api`` is installed, each measurement goes to a meter
 of OpenTelemetry. The names are those of https://opentelemetry.io/docs/specs/semconv/messaging/messaging-metrics/,
-version 1.43, if it has one. ``runconsumer --metrics-port`` adds a receiver for Prometheus (``sending_to``).
+version 1.43, where it defines one. ``runconsumer --metrics-port`` adds a receiver for Prometheus (``sending_to``).
 
 Labels are topics, groups and fixed words. Keys, partitions and ids would make too many time series. Exceptions of a
 receiver are logged once and not raised.
@@ -51,7 +51,7 @@ PUBLISHED = Instrument(
 DELIVERED = Instrument(
     "mqueue_messages_delivered_total",
     "messaging.client.consumed.messages",
-    "Deliveries of messages to a handler. A redelivery counts again.",
+    "Deliveries to handlers, also of messages that a filter skips. A redelivery counts again.",
     operation="process",
 )
 FINISHED = Instrument(
@@ -191,7 +191,7 @@ def _meter() -> _Meter | None:
     try:
         return _Meter(metrics.get_meter("django_mqueue", import_module("django_mqueue").__version__))
     except Exception:
-        logger.exception("OpenTelemetry is installed, and its meter cannot be used")
+        logger.exception("OpenTelemetry is installed, but its meter cannot be used")
         return None
 
 

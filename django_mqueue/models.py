@@ -57,7 +57,7 @@ class Message(models.Model):
             models.Index(
                 fields=["topic", "partition_key", "offset", "consumer_group"], name="queue_messages_partition"
             ),
-            # log.tails, log.newest, garbage.page: a topic in offset order, covering.
+            # log.tails, garbage.page: a topic in offset order, covering. Also log.newest.
             models.Index(
                 fields=["topic", "offset", "partition_key", "consumer_group"], name="queue_messages_tail"
             ),
@@ -183,10 +183,13 @@ class Offset(models.Model):
     """Watermarks by group and partition, and rows of the protocol.
 
     - A group's row of partition '' is its registration for the topic, with start (``offset_acked``) and pause. Its
-      ``scan_offset`` is -1 if the group reads the log itself, and gets no deliveries.
+      ``scan_offset`` is -1 if the group reads the log itself, and gets no deliveries; -2 during a reset. Its ``id`` is
+      its generation.
     - The rows of group '' and topic '' are the gate slots, which are never updated, and the installation's identity.
-    - The row of group '' and a topic is the topic's own. It holds the settled offset (``offset_acked``) and the cursor
-      of garbage collection (``scan_offset``). It is also the lock for register, unsubscribe and garbage collection.
+    - The row of group '', a topic and partition '' is the topic's own. It holds the settled offset (``offset_acked``)
+      and the cursor of garbage collection (``scan_offset``). It is also the lock for register, unsubscribe, reset and
+      garbage collection.
+    - Other rows of group '' and a topic are marks: of unfinished removals, and of Spark's copies.
     """
 
     consumer_group = key_column(128, verbose_name=_("consumer group"))
@@ -212,7 +215,7 @@ class Offset(models.Model):
             ),
         ]
         indexes = [
-            # garbage.watermarks: one partition over all groups; a topic's registrations, covering.
+            # garbage.watermarks: one partition over all groups, covering; a topic's registrations.
             models.Index(
                 fields=["topic", "partition_key", "consumer_group", "offset_acked"],
                 name="queue_offsets_groups",
@@ -244,7 +247,7 @@ class SubscriberHeartbeat(models.Model):
         verbose_name = _("subscriber")
         verbose_name_plural = _("subscribers")
         constraints = [
-            # heartbeats.beat, heartbeats.members: the natural key.
+            # heartbeats.beat, discovery.read: the natural key.
             models.UniqueConstraint(
                 fields=["consumer_group", "topic", "subscriber_name"], name="queue_heartbeats_subscriber"
             ),

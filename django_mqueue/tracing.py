@@ -60,7 +60,7 @@ def _api() -> Any:
     except ImportError:
         return None
     except Exception:
-        logger.exception("OpenTelemetry is installed, and cannot be used")
+        logger.exception("OpenTelemetry is installed, but cannot be used")
         return None
 
 
@@ -92,7 +92,7 @@ def carried(headers: Any) -> dict[str, str]:
 def flush() -> None:
     """Export the spans and measurements that OpenTelemetry has kept for later, within five seconds each.
 
-    For a process that ends without the functions of ``atexit``, by which OpenTelemetry would export them.
+    For a process that skips the functions of ``atexit``, which OpenTelemetry uses to export.
     """
     api = _api()
     if api is None:

@@ -74,9 +74,9 @@ class Blockers:
 def find(using: str, *, older_than: timedelta = timedelta(0)) -> Blockers:
     """Return the waits, and the transactions that have been open for ``older_than`` and may block.
 
-    These have published, or they are idle and have locked rows: workers that wait for such a row pause between their
-    attempts, so their waits are not always visible. On MariaDB, the rows may be of other tables.
-    ``missing`` names what the account may not see. The function waits for no lock.
+    These have published, or are idle and hold row locks: workers retry such locks after pauses, so their waits are not
+    always visible. On MariaDB, the rows may be in other tables. ``missing`` names what the account may not see. The
+    function waits up to a second for a lock.
     """
     with lock_waits_of_a_second(using):
         return _find(using, older_than)

@@ -31,9 +31,9 @@ class Examination:
 
 
 def examine(using: str, account: str) -> Examination:
-    """Examine the server and the tables of a database. ``account``: the kind of account that its settings must have.
+    """Examine the server and the tables of a database. ``account``: the kind whose privileges are required.
 
-    Waits for no lock, and changes nothing. Raises ``DatabaseError`` if the server cannot be reached.
+    Changes nothing, and waits up to a second for a lock. Raises ``DatabaseError`` if the server cannot be reached.
     """
     connection: Any = connections[using]
     if connection.vendor != "mysql":
@@ -79,7 +79,7 @@ def _of_tables(using: str) -> list[Finding]:
     if all(one.severity == INFO for one in found):
         found += _tried(using, "tables", lambda: tables.findings(using))
     if any(one.severity == ERROR for one in found):
-        return found  # The other checks would fail for the same reason.
+        return found  # Some of the other checks would fail for the same reason.
     return [
         *found,
         *_tried(using, "plans", lambda: _plans(using)),

@@ -125,8 +125,7 @@ def _of_unknown_group(using: str, topic: str, group: str, counts: Mapping[str, i
     )
     return Finding(
         WARNING, "state", f"group {group} is not registered for {topic}, and has rows in {rows}",
-        "A registration was deleted by hand. The rows take space, and would hide messages from a new group of this"
-        " name; subscribe deletes them first.",
+        "A registration was deleted by hand. The rows take space until the group is unsubscribed, or subscribes again.",
         command_line(using, "mqueue", "unsubscribe", topic, group),
     )  # fmt: skip
 

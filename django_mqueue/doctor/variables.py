@@ -95,7 +95,7 @@ def advice(server: Server) -> Iterator[Finding]:
     if found.get("innodb_rollback_on_timeout") == "ON":
         yield Finding(
             WARNING, "timeouts", "innodb_rollback_on_timeout is ON",
-            "A statement that waits too long for a lock rolls back the whole transaction. The rest runs without it.",
+            "A lock wait timeout rolls back the whole transaction. Later statements commit without the earlier ones.",
             "Remove innodb_rollback_on_timeout from the server's configuration, and restart it.",
         )  # fmt: skip
     if (

@@ -21,8 +21,8 @@ logger = logging.getLogger("django_mqueue")
 MAX_AGE = 10.0
 """Seconds for which the figures stay in Django's cache."""
 WAIT = 5.0
-"""Seconds for which a scrape waits for another scrape that reads the database. Prometheus waits 10 seconds, so if the
-database hangs, it gets ``mqueue_database_up`` 0 and the other metrics."""
+"""Seconds for which a scrape waits for another scrape that reads the database. Prometheus waits 10 seconds. If the
+database hangs, only the first scrape of a process hangs; later ones get ``mqueue_database_up`` 0 and the others."""
 
 
 class DatabaseCollector(Collector):

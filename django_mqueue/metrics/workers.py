@@ -21,7 +21,7 @@ from ..instruments import INSTRUMENTS, PUBLISHED, Instrument
 from .snapshot import GROUPS_MAX
 
 OTHER = "(other)"
-"""The topic and the group of measurements for which there are too many pairs of topic and group."""
+"""The label that replaces the topic and the group if there are more than ``GROUPS_MAX`` pairs of them."""
 OTHER_COUNT = Instrument(
     "mqueue_other_measurements_total", "", f"Measurements that are counted under {OTHER}.", ()
 )

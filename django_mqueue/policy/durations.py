@@ -69,8 +69,8 @@ class Due:
 def due_of(delay: float | timedelta | None, at: datetime | None, *, zero: bool = False) -> Due | None:
     """Return the due time of a message; None if it is due now.
 
-    ``zero``: return a due time also for a delay of 0. ``at`` may be in the past, because only the database's clock
-    decides that. Raises ``TypeError`` or ``ValueError`` that names the argument.
+    ``zero``: return a due time also for a delay of 0. ``at`` may be in the past: only the database's clock
+    can tell. Raises ``TypeError`` or ``ValueError`` that names the argument.
     """
     if delay is not None and at is not None:
         raise ValueError("delay and at exclude each other: give only one of them")

@@ -10,7 +10,7 @@ HEAD = 200
 """Characters of an error's text that are compared. SQL statements must fetch the same number."""
 
 LINE = 120
-"""Maximum length of ``Alike.line``. It is less than ``HEAD``: ids differ in length, so masked texts do too."""
+"""Maximum length of ``Alike.line``. It is less than ``HEAD``: masks shorten similar texts by different amounts."""
 
 NO_TEXT = "(no text)"
 """The ``line`` of errors without text."""

@@ -16,7 +16,7 @@ def uuid7() -> str:
 
 
 def new_token() -> int:
-    """Return a delivery token: 62 random bits, never 0, so that no token is used twice."""
+    """Return a delivery token: 62 random bits, so that no token is used twice. It is never 0."""
     return secrets.randbits(62) or 1
 
 

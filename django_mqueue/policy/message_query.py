@@ -20,7 +20,7 @@ PENDING, IN_FLIGHT, WAITING, DONE, DEAD, SCHEDULED = STATUSES = (
 
 LIMIT_MAX = 10_000
 OFFSET_MAX = (1 << 63) - 1
-"""The highest offset. Times in milliseconds are lower."""
+"""The highest offset. It is also above any time in milliseconds."""
 SLACK_MS = 60_000
 """Tolerance of a search by time, in milliseconds: rows of the log that are close in time may be out of order."""
 
@@ -28,7 +28,7 @@ SLACK_MS = 60_000
 def status_of(row: Mapping[str, Any], done_to: int) -> str:
     """Return the status of a row of the log for a group. ``done_to``: the group's position in the row's partition."""
     if row["acked"] is None and int(row["offset"]) > done_to:
-        return PENDING  # A reset may also have begun again after a dead letter.
+        return PENDING  # Also after a reset, even if an earlier dead letter of the message exists.
     if row["acked"] is None or row["acked"]:
         return DONE if row["dead_letter"] is None else DEAD
     return IN_FLIGHT if row["in_flight"] else WAITING

@@ -32,7 +32,8 @@ RESERVED_SUFFIXES: Mapping[str, str] = {
 _SPREAD_MARK = " "
 """The first character of partitions of messages without a key. No key may begin with a blank.
 
-A number follows. If the priority is not 0, it precedes the number, with sign and blank: ``" +050 0003"``.
+In a partition of ``SPREAD`` a number follows. If the priority is not 0, it precedes the number, with sign and blank:
+``" +050 0003"``.
 """
 _ONE_AT_A_TIME = f"{_SPREAD_MARK}="
 """The beginning of partitions of which one message at a time is in flight, whatever the handler allows.

@@ -28,7 +28,7 @@ def alone_for(attempt: int) -> float:
     """Return the seconds that other messages wait for a message in quarantine. The time doubles with each attempt.
 
     After that time other messages run as well, and the message no longer counts as the cause of a death. Each death
-    adds an attempt, so the time grows until a message that kills its worker late runs alone when it does.
+    adds an attempt, so the time grows until even a message that kills its worker late does so alone.
     """
     return float(min(ALONE_FOR * 2 ** min(attempt - 1, 20), ALONE_MAX))
 

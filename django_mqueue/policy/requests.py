@@ -37,7 +37,7 @@ class Box:
 
 
 def box_in(metadata: str, topic: str, request_id: str) -> Box | None:
-    """Call ``box_of`` with the headers in a message's stored metadata."""
+    """Return the box that a message's stored metadata names, as ``box_of`` does."""
     found = json.loads(metadata)
     return box_of(found.get("headers"), topic, request_id) if isinstance(found, Mapping) else None
 

@@ -22,7 +22,7 @@ def fair_share(partitions: int, members: Sequence[str], member: str) -> int:
 def takes_new(partition: str, rank: int, members: int, turn: int = 0) -> bool:
     """Return whether the member with this rank takes a new partition. Members decide it without communication.
 
-    At first, a hash of the name selects one member. With each ``turn`` in which nobody has taken the partition, eight
-    times as many members may take it.
+    At first, a hash of the name selects one member. With each ``turn`` that leaves the partition free, eight times
+    as many members may take it.
     """
     return (rank - crc32(partition.encode())) % members < 1 << 3 * min(turn, 9)

@@ -2,5 +2,5 @@
 
 ``subscriber`` runs one subscriber. ``claim_scheduler`` claims for all subscribers of a process. SQL checks each
 decision, because a worker's memory may be outdated.
-It imports ``store`` and ``policy``. It never imports ``service``, ``stats``, ``browse``, ``admin`` or ``spark``.
+It never imports ``service``, ``stats``, ``browse``, ``admin`` or ``spark``.
 """

@@ -85,7 +85,7 @@ def _choose_from(
             state.set_timer(name, partition.free_at)
             continue
         if strict and partition.more and not partition.fresh:
-            # A waiting message may have been sent to the front, past messages that are not read yet.
+            # The log may hold a lower offset than the waiting message: an operator can send a later one to the front.
             state.needs_log_read[name] = None
         if strict and (name in state.stale_waiting or name in state.needs_log_read):
             later.append(name)  # The tables may hold an earlier message than memory does.

@@ -319,7 +319,7 @@ class ConsumerState:
                 if (delivery := self.in_flight.get(receipt.offset)) and delivery.status.receipt == receipt:
                     delivery.status.lost = True
                 if partition := self.remove_in_flight(receipt):
-                    # Another thread may have settled it, and now finds no delivery to update: read the state again.
+                    # If another thread has settled it, ``note_settled`` finds no delivery here: read the state again.
                     self.reread_retries(partition)
                     self.mark_dirty(receipt.partition)
                     self.mark_ready(partition)

@@ -31,7 +31,7 @@ class DeliveryStatus:
     ``settled_by``: the verb that settled it, '' while open. ``expires``: the end of its visibility timeout, in epoch
     milliseconds. ``failures``: failed attempts before this one. ``alone``: it comes from quarantine and runs alone.
     ``handed``: it was given to a handler, and not only claimed ahead. ``lost``: this subscriber no longer owns it.
-    ``overdue``: its handler exceeded ``max_runtime`` and may no longer ack. The database may not have the failure yet.
+    ``overdue``: its handler exceeded ``max_runtime`` and may no longer ack. The failed attempt may not be stored yet.
     ``atomic``: its handler runs in a transaction.
     ``skipped``: the filter did not match, and the handler does not run. ``result``: the ack stores it with the message.
     ``then``: called in the ack's transaction, and called again if that transaction is repeated.
@@ -94,7 +94,7 @@ class Delivery(Message[Payload]):
         return self.status.acknowledger.nack_or_postpone([self], delay, None)
 
     def extend(self, seconds: float | timedelta) -> bool:
-        """Prevent redelivery for ``seconds`` (a number or a ``timedelta``) from now. Settles nothing."""
+        """End the visibility timeout ``seconds`` (a number or a ``timedelta``) from now. Settles nothing."""
         return extend(self.status.acknowledger.state, [self], seconds)
 
     def reply(self, payload: Any, *, kind: str = "", headers: Mapping[str, Any] | None = None) -> bool:

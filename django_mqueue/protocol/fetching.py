@@ -164,7 +164,7 @@ def refill(state: ConsumerState) -> None:
 
 
 def read_on(state: ConsumerState, capacity: int) -> None:
-    """Read more messages for the next ``capacity`` batches that are not full, in at most one statement."""
+    """Fill the batches of the next ``capacity`` ready partitions from the log, in at most one statement."""
     size = state.options.batch_size
     short: list[str] = []
     for name in state.ready:

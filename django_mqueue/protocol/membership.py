@@ -50,7 +50,7 @@ class Membership:
         self._known: dict[str, float] = {}
         """Partitions whose lease row is not this subscriber's, and the monotonic time when that was last seen."""
         self._found_free = False
-        """Whether the last discovery found free leases."""
+        """True if the last discovery found free leases."""
         self._predecessor: Holder | None = None
         """An earlier incarnation of this name that still holds leases."""
         self._beat_at = self._renew_at = self._scan_at = self._discovered_at = -math.inf
@@ -223,7 +223,7 @@ class Membership:
         if time.monotonic() >= self._scan_at:
             self._scan()
         checked, unleased = self._check_candidates()
-        if before or len(self.members) < len(found.members):  # Some leases were released meanwhile.
+        if before or len(self.members) < len(found.members):  # Leases may have been released meanwhile.
             leased, free = leases.overview(state.using, state.group, state.topic, self.lease_ms)
         share = fair_share(leased + unleased, self.members, state.holder.name)
         self._found_free = free > 0
@@ -248,14 +248,14 @@ class Membership:
             unowned |= {name: self.candidates.get(name, 0) for name in found if name not in state.partitions}
             if not after:
                 break
-        self.candidates = unowned  # Without those whose work is done, and whose lease was deleted again.
+        self.candidates = unowned  # This drops candidates that another member has finished and given up.
         self._scan_at = time.monotonic() + self.lease_ms / 1000
 
     def _check_candidates(self) -> tuple[list[str], int]:
         """Remove candidates that have a lease row. They have an owner, or ``_take_free`` takes them.
 
-        Check all that this member takes, and a part of many others: the next scan forgets the rest. Return the checked
-        ones without a lease row, and an estimate of how many of all candidates have none.
+        Check all candidates that this member takes, and a sample of the others; the next scan replaces the list. Return
+        the checked ones without a lease row, and an estimate of how many of all candidates have none.
         """
         now = time.monotonic()
         forget = max(2 * self.interval, self.lease_ms / 1000)
@@ -263,15 +263,15 @@ class Membership:
         mine = [name for name in self.candidates if self._is_designated(name)]
         others = list(self.candidates.keys() - mine)
         most = max(PER_STATEMENT, len(others) // max(len(self.members), 1))
-        part = random.sample(others, min(most, len(others)))
+        sample = random.sample(others, min(most, len(others)))
         leased: set[str] = set()
-        for some in batches([*mine, *part]):
+        for some in batches([*mine, *sample]):
             leased |= leases.known(self.state.using, self.state.group, self.state.topic, some)
         for name in leased:
             self.candidates.pop(name, None)
             self._known[name] = now
-        unseen = (len(others) - len(part)) * len(leased.intersection(part)) // max(len(part), 1)
-        return [name for name in [*mine, *part] if name not in leased], len(self.candidates) - unseen
+        unseen = (len(others) - len(sample)) * len(leased.intersection(sample)) // max(len(sample), 1)
+        return [name for name in [*mine, *sample] if name not in leased], len(self.candidates) - unseen
 
     def _is_designated(self, name: str, turn: int = 0) -> bool:
         return self._rank >= 0 and takes_new(name, self._rank, self._takers, turn)

@@ -12,7 +12,7 @@ from ..store.delivery_state import Receipt
 READ_AHEAD = 50
 """Number of undelivered messages of a partition to keep in memory. The log is read again when they are used up."""
 READ_MAX = 1000
-"""Number of undelivered messages to read at once, if few partitions need more than ``READ_AHEAD``."""
+"""Number of undelivered messages that one refill shares among its partitions. Each gets ``READ_AHEAD`` at least."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Partition:
     - ``read_to``: the log was read up to this offset. ``more``: it may hold more above.
     - ``ahead``: offsets that were read from the log before the tailer reported them.
     - ``top``: no message above this offset was done when the partition was read.
-    - ``waiting``: a heap of (due, offset), one for each retry. With ``waiting_more`` the table holds more retries, none
-      due before ``horizon``.
+    - ``waiting``: a heap of (due, offset), one for each retry. ``waiting_more``: the table may hold more. ``horizon``:
+      memory leaves out retries that are due later.
     - ``timer``: the time when the partition becomes ready.
     - ``uncounted``: by offset, the attempts that were not counted, because the server ended their transaction.
     - ``pause``: milliseconds without delivery after the end of each message. ``free_at``: the end of the pause.
@@ -141,8 +141,8 @@ class Partition:
     def take(self, room: int, now: int) -> tuple[list[int], list[int]]:
         """Remove up to ``room`` messages and return their offsets: (due retries, undelivered messages).
 
-        With ``pause``, retries and undelivered messages alternate. A postponed job is due again after each pause, and
-        would otherwise stop all others, even the one that it waits for.
+        With ``pause``, retries and undelivered messages alternate. Otherwise a job that is postponed after each pause
+        would stop all others, even the one that it waits for.
         """
         due: list[int] = []
         yields = self.pause and self.retried and self.fresh

@@ -128,8 +128,8 @@ def _not_needed(
 ) -> tuple[dict[DueMessage, str], set[DueMessage]]:
     """Return the rows to drop, with the reasons, and the rows whose group an open transaction changes.
 
-    The first look, at READ UNCOMMITTED, also shows a registration that is deleted and may come back: a reset deletes it
-    and inserts it again, and ``unsubscribe`` may roll back. So a row is dropped after a second, locking look.
+    The first read, at READ UNCOMMITTED, misses a registration whose deletion may not last: a reset inserts it again,
+    and ``unsubscribe`` may roll back. So a row is dropped only after a second, locking read.
     """
     first = offsets.registered_among(cursor, topic, {row.group for row in rows if row.group})
     candidates = _dropped(cursor, rows, first)

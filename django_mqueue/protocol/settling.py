@@ -91,6 +91,6 @@ class Settler:
             return
         self._unshared = None
         if known < offset:
-            # The noted message is gone. It was deleted, or this is a restored log in which nothing is settled yet.
+            # The noted message is gone: it was deleted, or the log was restored. Go on from the stored offset.
             self.settled = 0
         self.note_shared(known)

@@ -43,8 +43,8 @@ TIME_FRACTION_MAX = 0.2
 MIN_RELOAD_INTERVAL = 30.0
 """Minimum seconds between two re-reads that may be unnecessary.
 
-A new connection may not mean a lost one: some callers open one for each poll. In a topic without garbage collection
-(``is_kept``), missing rows may not mean a restore: a redrive deletes dead letters.
+A new connection does not prove a lost one: some callers open one for each poll. In a topic without garbage collection
+(``is_kept``), missing rows do not prove a restore: a redrive deletes dead letters.
 """
 
 
@@ -61,7 +61,7 @@ class Listener(Protocol):
     def arrived(self, rows: Sequence[tuple[int, str, str]]) -> None: ...
 
     def reload(self, position: int) -> None:
-        """Read all partitions again: what is remembered may be of another log. The tail restarts at ``position``."""
+        """Read all partitions again: the database may have been restored. The tail restarts at ``position``."""
 
     def send_heartbeat_if_due(self) -> None:
         """Send a heartbeat and renew leases if due, because a read takes long."""
@@ -71,12 +71,12 @@ class Listener(Protocol):
 class Tail:
     """The offset up to which a topic was read, and the holes below it.
 
-    ``sweep_from``: the offset where the current pass over the holes continues; 0 between passes. ``sweep_settled``: the
-    settled offset when that pass began. ``sweep_pause``: do not read holes before this monotonic time, even after a
+    ``sweep_from``: the offset where the current pass over the holes continues; 0 between passes. ``sweep_settled``: a
+    settled offset from before that pass. ``sweep_pause``: do not read holes before this monotonic time, even after a
     wake-up. ``compacted``: this pass has removed other topics' offsets from the holes. ``compacted_to``: the offset up
     to which they were removed. ``due_at``: the monotonic time when the next scheduled message is due.
-    ``reload_needed``: the topic must be read again, because memory may be of another log. ``reload_at``: do not read an
-    ``is_kept`` topic again before this monotonic time.
+    ``reload_needed``: the topic must be read again, because the database may have been restored. ``reload_at``: do not
+    read an ``is_kept`` topic again before this monotonic time.
     """
 
     topic: str
@@ -217,7 +217,7 @@ class Tailer:
             )
             return True
         if settler.is_truncated and now >= tail.reload_at:
-            # Probably a redriven dead letter: redrive deletes a letter even if it is not settled.
+            # Probably a redriven dead letter: redrive deletes one even if it is not settled.
             tail.reload_at = now + MIN_RELOAD_INTERVAL
             return True
         return False
@@ -229,8 +229,8 @@ class Tailer:
                 listener.send_heartbeat_if_due()
 
     def _open_again(self, tail: Tail) -> None:
-        # Read the settled offset first. No hole covers the offsets below it, so their messages must be committed
-        # before the listeners read.
+        # Read the settled offset before the listeners read the log: holes begin above it, so no message below it may
+        # commit later.
         tail.settler.start_over()
         settled = tail.settler.settled
         tail.position = log.newest(self.using, tail.topic)
@@ -243,7 +243,7 @@ class Tailer:
         tail.compacted = False
 
     def _promote(self, due: Sequence[str]) -> list[Promotion]:
-        """Promote due messages by topic, up to the first lock wait. Leases are renewed before the next."""
+        """Promote due messages by topic. Stop after a lock wait, so that leases are renewed before the next topic."""
         came = []
         for topic in sorted(due, key=lambda topic: topic in self._waited):
             result = self.tails[topic].promoter.promote()

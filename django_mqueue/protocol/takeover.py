@@ -35,14 +35,15 @@ logger = logging.getLogger("django_mqueue")
 RECONNECT = 2.0
 """Seconds in which a worker that has lost its connection can return without losing its leases."""
 CHECK_AGAIN = 0.1
-"""Seconds until the next discovery if another worker releases the leases of a dead member now."""
+"""Seconds until the next discovery if a member was alive after all, or another worker has locked its row."""
 
 
 class Members(NamedTuple):
     """The live members of a group that want a share of its partitions, sorted by name.
 
-    ``takers``: those that take new partitions. These are all except those whose session lock is free, and really all
-    while the own connection is new. ``next_check``: seconds until one of the others may be dead, or infinite.
+    ``takers``: the live members that take new partitions: those whose session lock is not free, or all while this
+    worker's connection is new. ``next_check``: seconds until a member whose lock is free may be dead, or until the
+    connection is no longer new; infinite if no lock is free.
     """
 
     live: list[str]

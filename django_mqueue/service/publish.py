@@ -96,8 +96,8 @@ def publish(
     ``require_transaction``: True raises ``NoTransaction`` if no transaction is open. None: the setting
     ``REQUIRE_TRANSACTION``.
 
-    Runs one statement, and commits nothing itself. A scheduled message with an ``id`` needs two more statements, which
-    also look for the ``id`` in the log, and three more with ``group`` in a transaction. Raises ``TypeError`` or
+    Commits nothing itself. Runs one statement; three for a scheduled message with an ``id``, and four with ``group`` in
+    a transaction. ``replace``, and an ``id`` or a ``group`` at REPEATABLE READ, may need more. Raises ``TypeError`` or
     ``ValueError`` for bad arguments before any SQL, and ``NotRegistered`` for an unknown ``group``.
     """
     if on_duplicate not in ("ignore", "error", "replace"):
@@ -132,7 +132,7 @@ async def apublish(topic: str, payload: Any, **options: Unpack[PublishOptions]) 
     """Do the same as ``publish``, for asynchronous callers. It runs in the thread of Django's synchronous code.
 
     It commits at once, unless that thread is in a transaction. To publish together with other writes, or where the
-    setting ``REQUIRE_TRANSACTION`` holds, call a function with ``transaction.atomic()`` by ``sync_to_async``.
+    setting ``REQUIRE_TRANSACTION`` holds, wrap a function that uses ``transaction.atomic()`` in ``sync_to_async``.
     """
     return await sync_to_async(publish)(topic, payload, **options)
 

@@ -123,7 +123,7 @@ def groups_of(using: str, topic: str) -> list[str]:
 
 
 def unsubscribe(topic: str, group: str, *, by: str = "", why: str = "", using: str | None = None) -> bool:
-    """Unregister a group: it no longer holds back deletion, and its workers stop.
+    """Unregister a group: it no longer holds back deletion, and workers stop consuming for it.
 
     The state of the group is deleted. If it subscribes again, it is a new group. Leases, delivery states and positions
     beyond the first 1,000 rows of each are deleted in batches, each in its own transaction. If the caller has a
@@ -184,7 +184,7 @@ def _wait_until_settled(using: str, topic: str, settle_for: float) -> int:
 
 
 CLOCK_SPREAD = timedelta(hours=1) // timedelta(milliseconds=1)
-"""Milliseconds by which the clock may be wrong for more than ``NEIGHBOURS`` successive messages."""
+"""Tolerated clock error in milliseconds. A larger error may affect up to ``NEIGHBOURS`` successive messages."""
 
 NEIGHBOURS = 1000
 
@@ -204,8 +204,8 @@ def newest_before(using: str, topic: str, at_ms: int, upto: int, spread: int) ->
 def start_before(using: str, topic: str, at_ms: int, settled: int) -> int:
     """Return the offset before the first message that was published at ``at_ms`` or later.
 
-    It is lower if the clock was set back, so that times before that message are out of order: such messages may be
-    newer than their times.
+    Return a lower offset if times before that message are out of order: the clock was set back, so those messages may
+    be newer than their times.
     """
     low = _long_before(using, topic, at_ms, settled, CLOCK_SPREAD)
     first = log.first_since(using, topic, low, settled, at_ms)

@@ -87,9 +87,9 @@ def release(
     handlers may still be running then, at the same time as the new ones. Their acks raise ``StaleDelivery``. A worker
     that is alive may take its partitions again. To prevent this, stop the worker.
 
-    The call finds the leases when it begins. A lease that has another holder meanwhile stays with the new holder. A
-    lease that its holder has locked, in an open transaction, stays with it after two seconds. In a transaction of the
-    caller the call does not wait for it. Each transaction releases at most 200 leases.
+    The call finds the leases when it begins. A lease that has another holder meanwhile stays with the new holder. If
+    an open transaction of the holder has locked a lease, the call retries for two seconds, and then leaves it. In a
+    transaction of the caller it does not retry. Each transaction releases at most 200 leases.
 
     Returns the partitions that were released, that were locked, and whose leases have changed meanwhile.
 

@@ -57,7 +57,7 @@ def naming_unknown_group(cursor: CursorWrapper, topic: str, rows: Sequence[NewRo
     except IntegrityError as error:
         groups = {row.group for row in rows if row.group}
         if errors.is_null(error) and "consumer_group" in str(error) and groups:
-            # The INSERT has read the rows of now, which a snapshot may not show.
+            # The INSERT has read the current rows, which a snapshot may not show.
             locking = keeps_snapshot(cursor.db.alias)
             known = offsets.registered_among(cursor, topic, groups, locking=locking).keys()
             raise NotRegistered(topic, min(groups - known or groups)) from error

@@ -45,7 +45,7 @@ def copy(
         "INSERT INTO queue_messages (topic, partition_key, id, consumer_group, payload, metadata, available_at,"
         " created_at, published_at, failed_at, failure_count, last_error, original_topic, failed_group, original_id)"
         f" VALUES ({gate}, %s, %s, '', %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS}, {NOW_MS}, %s, %s, %s, %s, %s)"
-        # For a duplicate, the server then reports two rows, and its offset.
+        # For a duplicate, ``rowcount`` is 2, and ``lastrowid`` the offset of the existing row.
         " ON DUPLICATE KEY UPDATE available_at = available_at + 1, `offset` = LAST_INSERT_ID(`offset`)",
         [
             *gate_params, partition, f"{offset}:{group}", payload, with_failures(metadata, attempts, errors), failures,
@@ -54,7 +54,7 @@ def copy(
     )  # fmt: skip
     cursor.execute(*insert)
     if cursor.rowcount > 1:
-        # The message failed again after a reset. Offsets rise with the times of failures.
+        # The message failed again after a reset. A new row keeps the offsets in the order of failures.
         garbage.delete(
             cursor, dead_topic, sorted(garbage.starts(cursor, dead_topic)), [int(cursor.lastrowid)]
         )
@@ -75,7 +75,7 @@ def with_failures(metadata: str, attempts: int | None, errors: str | None) -> st
 
 
 PAIRS_MAX = 500
-"""Up to this number of ids and groups, multiplied, dead letters are found by their ids instead of in offset order."""
+"""Maximum number of pairs of an id and a group for a search by id. With more, it reads in offset order."""
 
 
 def sizes(
@@ -98,7 +98,7 @@ def sizes(
 
 
 def groups(using: str, topic: str) -> set[str]:
-    """Return the groups with dead letters in the topic. Each takes one read: GROUP BY might read them all."""
+    """Return the groups with dead letters in the topic. Each takes one statement: GROUP BY might read all."""
     found: set[str] = set()
     last = ""
     while True:

@@ -202,6 +202,7 @@ def waiting(
     using: str, group: str, topic: str, partitions: Sequence[str], limit: int, *, by_offset: bool
 ) -> list[Row]:
     """Return (partition, offset, due) of each partition's first retries, by due time or by offset."""
+    # By offset, the server sorts all waiting rows of a partition.
     order = "message_offset" if by_offset else "invisible_until"
     branch = (
         "SELECT partition_key, message_offset, invisible_until"

@@ -24,7 +24,7 @@ from .queries.skip_scan import NEWEST
 def lock_topic_if_due(cursor: CursorWrapper, topic: str, interval_ms: int) -> tuple[int, int] | None:
     """Lock the topic's row if its next pass is due. Return (settled offset, cursor); None if not due, or locked.
 
-    It is due, too, if the last one ended in the future: the clock was set back.
+    It is also due if the last one ended in the future: the clock was set back.
     """
     cursor.execute(
         f"SELECT offset_acked, scan_offset, updated_at <= {NOW_MS} - %s OR updated_at > {NOW_MS}"
@@ -108,6 +108,7 @@ def watermarks(cursor: CursorWrapper, topic: str, partitions: Sequence[str]) -> 
 
 
 def old_enough(cursor: CursorWrapper, offsets: Sequence[int], retention_ms: int) -> list[int]:
+    """Return the offsets whose messages are older than the retention."""
     cursor.execute(
         f"SELECT `offset` FROM queue_messages WHERE `offset` IN ({placeholders(offsets)})"
         f" AND published_at <= {NOW_MS} - %s",

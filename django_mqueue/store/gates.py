@@ -15,8 +15,8 @@ from django.db.backends.utils import CursorWrapper
 from .connection.dialect import NOW_MS, placeholders
 
 GATES, SLOTS, SLOT_MS = 64, 64, 500
-"""Fixed by the migrations, because publishers and workers must agree on them. Migration 0004 shows how to change them.
-"""
+"""``GATES`` and ``SLOTS`` are fixed by the migrations: publishers and workers must agree on them. Migration 0004 shows
+how to change them."""
 
 _INDEX = "FORCE INDEX (queue_offsets_partition)"
 """Publishers and settling must use the same index. Publishers read only this index, so the server locks only its

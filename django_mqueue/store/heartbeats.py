@@ -68,6 +68,7 @@ def beat(using: str, holder: Holder, *, is_leaving: bool = False) -> bool:
             f" SELECT id, consumer_group, topic, subscriber_name, incarnation, {NOW_MS}, {name}"
             f" FROM queue_subscriber_heartbeats {_INDEX}{_MINE} ON DUPLICATE KEY UPDATE"
             " heartbeat_at = VALUES(heartbeat_at), deregistered_at = NULL,"
+            # Always true. It returns the session's number as ``lastrowid``.
             " session_lock = IF(LAST_INSERT_ID(CONNECTION_ID()), VALUES(session_lock), '')",
             [*params, holder.group, holder.topic, holder.name, holder.incarnation],
         )
@@ -131,7 +132,7 @@ def lock_dead(cursor: CursorWrapper, holder: Holder, age_ms: int) -> bool:
 
 
 def mark_dead(cursor: CursorWrapper, holder: Holder) -> None:
-    """Record that a subscriber is dead. Its row keeps the name of its session lock: it did not leave by itself."""
+    """Record that a subscriber is dead. The row keeps the name of its session lock, which ``deregister`` empties."""
     cursor.execute(
         f"UPDATE queue_subscriber_heartbeats {_INDEX} SET deregistered_at = {NOW_MS}{_ROW}",
         [holder.group, holder.topic, holder.name],

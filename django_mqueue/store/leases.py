@@ -31,8 +31,8 @@ COUNTS = (
 )
 """SQL for two columns: the number of a group's leases, and how many of them are free or expired.
 
-Its parameters are group and topic, three times, and the lease duration. Of the three indexes, a renewal changes only
-the one by time. Its old entries lie outside the range that is read, unless InnoDB keeps them for longer than a lease.
+Its parameters are group and topic, three times, and the lease duration. A renewal changes only
+``queue_leases_renewed``. The old entry is read only if InnoDB has not purged it after a lease duration.
 """
 
 LeaseId = tuple[int, str]
@@ -44,7 +44,7 @@ def acquire(using: str, holder: Holder, partitions: Sequence[str], lease_ms: int
 
     Return None, and take none, if the registration is missing, is being reset, or is locked by another transaction
     (for example an uncommitted ``pause``). It waits only for transactions that insert the same or neighbouring leases.
-    During a longer wait, this worker's leases would expire.
+    In a long wait, this worker's leases would expire.
     """
     wanted = sorted(partitions)
     names = " UNION ALL ".join(["SELECT %s AS partition_key"] + ["SELECT %s"] * (len(wanted) - 1))
@@ -57,13 +57,13 @@ def acquire(using: str, holder: Holder, partitions: Sequence[str], lease_ms: int
         if cursor.fetchone() is None:
             return None
         cursor.execute(
-            # IGNORE: another worker has just inserted one of them. The others are inserted.
+            # IGNORE: another worker has just inserted one of them. The others are inserted. No ON DUPLICATE KEY: next
+            # to a deleted row that is not purged, the server would also lock the next partition's lease, and wait for a
+            # transaction that has acknowledged a delivery of that partition.
             "INSERT IGNORE INTO queue_partition_leases"
             " (consumer_group, topic, partition_key, leased_by, holder, leased_at, lease_renewed_at)"
             f" SELECT %s, %s, p.partition_key, %s, %s, {NOW_MS}, {NOW_MS} FROM ({names}) p"
             " WHERE NOT EXISTS (SELECT 1 FROM queue_partition_leases l FORCE INDEX (queue_leases_partition)"
-            # No ON DUPLICATE KEY: if a deleted row of this partition is not purged yet, the server also locks the next
-            # partition's lease, and waits for a transaction that has acknowledged a delivery of that partition.
             " WHERE l.consumer_group = %s AND l.topic = %s AND l.partition_key = p.partition_key)",
             [
                 holder.group,
@@ -131,7 +131,7 @@ def lock_owned(
     """Lock the group's registration and this holder's leases in share mode until the transaction ends. Never waits.
 
     Locks and returns no lease if the group is paused or being reset, or has another generation. While the locks
-    last, no other transaction can take a lease, or pause, reset or unsubscribe the group.
+    last, no other transaction can take these leases, or pause, reset or unsubscribe the group.
     """
     found: list[set[str]] = []
     for locking in (for_share(cursor.db.alias), ""):
@@ -218,10 +218,10 @@ def overview(using: str, group: str, topic: str, lease_ms: int) -> tuple[int, in
 def takeable(using: str, holder: Holder, lease_ms: int, limit: int, free_ms: int = 0) -> list[LeaseId]:
     """Return up to ``limit`` leases that have been free, or expired and another holder's, for ``free_ms``.
 
-    This holder's own lease is not renewed while a transaction has locked it, and nobody can take it.
+    While a transaction has locked an own lease, it is not renewed, and nobody can take it.
     """
     for_long = ""
-    if free_ms:  # The column is not in the index. A time in the future: the clock was set back.
+    if free_ms:  # Only if needed: the index lacks the column. A future time: the clock was set back.
         for_long = f" AND (lease_renewed_at <= {NOW_MS} - {free_ms:d} OR lease_renewed_at > {NOW_MS})"
     rows = session.fetch(
         using,

@@ -17,7 +17,7 @@ from .offsets import REMOVING
 AT_THE_FRONT = 2
 """The ``invisible_until`` of messages that were sent to the front. They are due before all other retries.
 
-It differs from ``outcomes.PARKED_AT``, because a message that is removed afterwards keeps it.
+Not ``outcomes.PARKED_AT``: a message that is removed afterwards keeps it, and would seem to be parked.
 """
 
 Message = tuple[str, int]
@@ -36,7 +36,7 @@ class PendingMessage:
 
 
 def lock_group(cursor: CursorWrapper, group: str, topic: str, generation: int) -> bool:
-    """Lock a group's registration, so that no claim is in progress or begins. Workers then read their state again.
+    """Lock a group's registration, so that no claim is in progress or begins. Its new time makes workers read again.
 
     Return False if the group is not registered or is being reset, or has another generation than ``generation``.
     """

@@ -137,8 +137,8 @@ def lock_topic(cursor: CursorWrapper, topic: str) -> int:
     """
     cursor.execute(f"SELECT 1 FROM queue_offsets {TOPIC_ROW}", [topic])
     if cursor.fetchone() is None:
-        # Only if the row is missing: for a duplicate the servers also lock the end of the table at REPEATABLE READ, and
-        # no worker could insert a position until the caller's transaction ends.
+        # Insert only a missing row: at REPEATABLE READ, a duplicate also locks the end of the table, and no worker
+        # could insert a position until the caller's transaction ends.
         cursor.execute(INSERT_TOPIC_ROW, [topic])
     cursor.execute(f"SELECT offset_acked FROM queue_offsets {TOPIC_ROW} FOR UPDATE", [topic])
     return int(cursor.fetchone()[0])

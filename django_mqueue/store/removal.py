@@ -1,9 +1,9 @@
 """Delete a group's leases, delivery state and positions for a topic, in bounded pieces.
 
 A mark records that a removal is not finished: a row of ``queue_offsets`` next to the topic's row, named after the
-group. A transaction locks the topic's row to set or delete the mark. It locks the mark to delete a piece. While a
-registered group has a mark, its registration is ``REMOVING``. Nothing is claimed then, so no delivery state or
-position is added.
+group. A transaction locks the topic's row to set or delete the mark. It locks the mark or the topic's row to delete a
+piece. While a registered group has a mark, its registration is ``REMOVING``. Nothing is claimed then, so no delivery
+state or position is added.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def piece(cursor: CursorWrapper, group: str, topic: str, reached: Reached) -> Re
     return None
 
 
-# The searches lock nothing, and have no ORDER BY: MariaDB would sort all remaining rows, with locks, and MySQL would
+# The searches lock nothing, and have no ORDER BY: MariaDB would sort all remaining rows, and MySQL would
 # scan the index of a small table. A forced index returns rows in its order. ``is_done`` finds a row that was missed.
 
 

@@ -4,8 +4,8 @@ A box is inserted with its request, filled once, and deleted by its requester. I
 deleted after its deadline, which is ``available_at``. ``failure_count`` is NULL while the box is open, 0 for a reply,
 and 1 if there can be no reply; ``last_error`` then says why. No group reads these rows, so they pass no gate.
 
-Each box is found by its primary key, and its request's offset is higher. So a search for a deleted box, at REPEATABLE
-READ, locks no gap that an INSERT goes into.
+Each box is found by its primary key, and its request has a higher offset. So at REPEATABLE READ, a search for a deleted
+box does not lock the end of the table, where rows are inserted.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class MQueueBackend(BaseTaskBackend):
         """Return the options of a task's function."""
         given = getattr(function, ATTRIBUTE, None)
         found = self._job_options.get(function)
-        # ``job_options`` above ``task`` comes after the first call, which is ``validate_task``.
+        # With ``job_options`` above ``task``, ``validate_task`` calls this before the options are set.
         if found is None or found[0] is not given:
             found = self._job_options[function] = given, self.mqueue_options.of_function(function)
         return found[1]
@@ -166,9 +166,9 @@ class MQueueBackend(BaseTaskBackend):
     def enqueue(self, task: Task[..., Any], args: Any, kwargs: Any) -> TaskResult[Any]:
         """Enqueue a job with one statement. It exists if and only if the caller's transaction commits.
 
-        A unique job has two statements or more. Raises ``JobExists`` if the task says so, and there is another job of
-        its key. Raises ``NoTransaction`` outside a transaction if the setting ``REQUIRE_TRANSACTION`` holds for the
-        queue's topic. Raises ``InvalidTask`` for an invalid task, and ``TypeError`` or ``ValueError`` for arguments
+        A unique job has two statements or more. Raises ``JobExists`` with ``on_conflict="raise"`` if there is another
+        job of its key. Raises ``NoTransaction`` outside a transaction if the setting ``REQUIRE_TRANSACTION`` holds for
+        the queue's topic. Raises ``InvalidTask`` for an invalid task, and ``TypeError`` or ``ValueError`` for arguments
         that JSON cannot represent or that are too long.
         """
         return self.enqueue_all([(task, args, kwargs)])[0]
@@ -278,7 +278,7 @@ class MQueueBackend(BaseTaskBackend):
     def cancel(self, result_id: str) -> bool:
         """Cancel a job that waits for a worker or a retry. Return True if cancelled.
 
-        False: a worker has claimed it, it has ended, or another transaction has locked it. A job with ``run_after`` is
+        False: a worker has claimed it, it has ended, or another transaction has locked it. A scheduled job is
         deleted; any other ends as FAILED. In a transaction, workers claim no job of the queue until that
         transaction ends. Raises ``TaskResultDoesNotExist`` as ``get_result`` does.
         """

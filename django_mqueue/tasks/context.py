@@ -106,7 +106,7 @@ class JobContext(TaskContext):
 
     notes: Notes = field(repr=False)
     group: JobGroup | None = None
-    """The group whose last job this is."""
+    """The group, if this is its last job."""
 
     def progress(self, done: float, total: float | None = None, text: str = "") -> None:
         """Report that ``done`` of ``total`` units of work are done. ``text``: up to 200 characters about it.

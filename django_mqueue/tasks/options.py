@@ -58,8 +58,7 @@ class JobOptions:
     def __post_init__(self) -> None:
         if self.unique is not None and self.limit is not None:
             raise ValueError(
-                "unique and limit exclude each other: at most one job of a unique key runs at a time. Leave out one of"
-                " them"
+                "unique and limit exclude each other: both choose the partition of the job. Leave out one of them"
             )
 
     @cached_property
@@ -146,8 +145,8 @@ def job_options(
 class RecurringOptions:
     """The settings of a recurring job. ``queue``, ``priority``: None means the task's own.
 
-    ``overlap``: what a firing does while the previous one is unfinished. ``catch_up``: which firings run that were due
-    while no worker ran.
+    ``overlap``: what a firing does while the previous one is unfinished. ``catch_up``: which of the
+    firings that were due while no worker ran are run.
     """
 
     name: str

@@ -37,7 +37,7 @@ NAME, PREVIOUS = "task-recurring", "task-previous"
 WAIT = 5.0
 """Seconds between two checks of the previous firing while it has not ended."""
 SKIPPED_MOST = 3
-"""The number of firings that a firing looks at to find one that has not ended."""
+"""The maximum number of earlier firings to check for one that has not ended."""
 NEVER = datetime(9999, 12, 31, tzinfo=UTC)
 """The due time of the scheduled message that marks a paused job. No worker ever promotes it."""
 
@@ -105,7 +105,10 @@ class RecurringJob:
         self.enqueue_next()
 
     def run_now(self) -> TaskResult[Any]:
-        """Enqueue one more job, also while paused. Return its result."""
+        """Enqueue one more job, also while paused. Return its result; with ``unique``, perhaps that of another job.
+
+        Raises ``JobExists`` as ``enqueue`` does.
+        """
         # In a transaction, because the setting REQUIRE_TRANSACTION is for the project's own calls.
         with transaction.atomic(using=self._using):
             return self.task.enqueue(*self.options.args, **self.options.kwargs)
@@ -119,9 +122,9 @@ class RecurringJob:
         self._enqueue(options.timetable.next_after(now), str(self.firing(previous)))
 
     def _last_due(self, now: datetime) -> str | None:
-        """Return the id of the last firing that exists and is due. While no worker ran, not each due time had one.
+        """Return the id of the last firing that exists and is due. Due times without a running worker may have none.
 
-        None for a limit with several permits, because each firing has the permit that the hash of its id selects.
+        None for a limit with several permits: a hash of the firing's id selects its partition.
         """
         limit = self.backend.options_of(self.task.func).limit
         if limit is not None and limit.running > 1:
@@ -161,7 +164,7 @@ class RecurringJob:
         last = latest if latest != message.id and job_is_open(self._using, latest) else message.id
         self._enqueue(following, waits_for if waits_for and skips else last)
         is_late = options.catch_up == "none" and is_first and options.timetable.next_after(due) <= now
-        # Not while the previous one runs: the next firing waits only for the end of this one.
+        # If the previous one is open, this one must wait for it: the next firing waits only for the end of this one.
         if is_late and not waits_for and not self._is_copy(message):
             return self._log_skip(message, "it is late, and the next one is due")
         if skips:
@@ -239,7 +242,7 @@ def enqueue_firings(backend: MQueueBackend, queue: str) -> None:
             if job.task.queue_name == queue:
                 job.enqueue_next()
         except Exception as error:  # Also from the function for the key of a limit.
-            # After a lock wait, an open transaction stores this firing. The worker must renew its leases.
+            # Another open transaction is storing this firing. Do not wait: the worker must renew its leases.
             if isinstance(error, DatabaseError) and errors.is_lock_wait(error):
                 continue
             if errors.is_temporary(error):

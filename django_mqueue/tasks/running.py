@@ -139,7 +139,7 @@ def report_failure(*, using: str, group: str, id: str | None, **details: Any) ->
 
 
 def limits_of(message: Message) -> Limits:
-    """Return the limits of a job's attempts. Never raises: without the task or valid options, there is no limit."""
+    """Return the limits of a job's attempts. Never raises: without the task or valid options, ``UNLIMITED``."""
     try:
         return backend_named(message.headers.get(BACKEND)).options_of(plain_task(message.kind).func).limits
     except (UnknownTask, ValueError):

@@ -74,7 +74,7 @@ class Timetable:
             ) from error
         times = CronSim(str(self.cron), moment.astimezone(self.zone), reverse=reverse)
         found: datetime = next(times).astimezone(UTC)
-        # In the hour that comes twice, cronsim takes the moment for one in the first of them.
+        # When clocks go back, an hour occurs twice. cronsim places a moment of it in the first one.
         while not reverse and found <= moment:
             found = next(times).astimezone(UTC)
         while reverse and (later := self._cron(found)) < moment:

@@ -37,13 +37,13 @@ class JobExists(Exception):
 
 @dataclass(frozen=True)
 class Unique:
-    """The option ``unique`` of a task: one job for each key waits or runs at a time.
+    """The option ``unique`` of a task: one job for each key waits or runs at a time, except with "replace".
 
     ``key``: called with the job's arguments, returns a string. None: jobs with the same arguments have the same key.
 
     ``on_conflict``: what ``enqueue`` does if there is a job of the key that has not ended. "keep": it enqueues nothing,
     and returns the result of that job. "raise": it raises ``JobExists``. "replace": it enqueues the new job; of the
-    jobs that wait, only the newest runs.
+    jobs that wait, only the newest runs, perhaps while an older one still runs.
 
     ``within``: seconds or a ``timedelta`` after its ``enqueue`` in which a job counts even if it has ended.
 

@@ -53,10 +53,10 @@ def drain(
 ) -> list[Message]:
     """Run the registered handlers in this thread until nothing is deliverable. Return the delivered messages in order.
 
-    ``topic`` and ``group`` select handlers; by default all run. A message that fails is in the list once for each
-    attempt. A message that waits for its retry is not deliverable: in tests, use handlers without a delay, drain again
-    later, or use ``until``. Exceptions of handlers are logged, and have the same effect on the message as in a worker.
-    ``KeyboardInterrupt`` and what ends a test (``pytest.fail``, ``pytest.skip``) are then raised.
+    ``topic`` and ``group`` select handlers; by default all run. The list has each failed attempt, and also messages
+    that a filter skips. A message that waits for its retry is not deliverable: in tests, use handlers without a delay,
+    drain again later, or use ``until``. Exceptions of handlers are logged, and have the same effect on the message as
+    in a worker. ``KeyboardInterrupt`` and what ends a test (``pytest.fail``, ``pytest.skip``) are then raised.
 
     ``until``: a time from now, or an aware datetime, by the database's clock. The clock of the connection then moves
     from each due time to the next: scheduled messages and retries that are due by then run, each at its time. Python's
@@ -95,7 +95,7 @@ def drain(
 
 
 def _drain(chosen: Sequence[Handler], using: str) -> tuple[list[Message], int | None]:
-    """Return the delivered messages, and when the first pause of a limit with waiting jobs ends."""
+    """Return the delivered messages, and when the first pause of a job limit ends; None if no job waits."""
     run = _Drain(chosen, using)
     try:
         return run(), run.free_at

@@ -34,8 +34,8 @@ def after_use() -> bool:
 
     A connection is also closed if the database may have moved since. A failover may have made its server a replica,
     which still answers. The others stay open. Django checks each at its next use, and replaces it if the server has
-    closed it, as ``CONN_HEALTH_CHECKS`` does once for each request. The check is a ping, not a statement. A check now
-    would be too early.
+    closed it, as ``CONN_HEALTH_CHECKS`` does once for each request. The check is a ping, not a statement. Not
+    checked here: the server may close it before its next use.
     """
     is_clean = True
     for connection in connections.all(initialized_only=True):

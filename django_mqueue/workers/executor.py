@@ -40,7 +40,7 @@ def execute(call: HandlerCall) -> list[Outcome]:
         found = verdicts(call)
     except BaseException:
         # The exception cannot be formatted, or the retry policy has raised ``SystemExit``: the attempt has failed.
-        logger.exception("handler's outcome unknown: %s", handler.name)
+        logger.exception("handler failed, and its error cannot be shown: %s", handler.name)
         connection_cleanup.after_use()
         found = dict.fromkeys(call.deliveries, UNKNOWN_ERROR)
     return [Outcome(delivery, found[delivery]) for delivery in call.deliveries]
@@ -68,7 +68,7 @@ def _left_open(
     call: HandlerCall, found: dict[Delivery, Verdict], span: tracing.Span
 ) -> dict[Delivery, Verdict]:
     """Return the verdicts on messages whose handler returned, but left its transaction open."""
-    # The handler's writes are rolled back: an ack would lose them. An ack of its own is committed already.
+    # The handler's writes are rolled back: an ack would lose them. If it has acked by itself, that ack is committed.
     lost = [
         delivery
         for delivery, verdict in found.items()
@@ -117,7 +117,7 @@ def _run(call: HandlerCall, given: dict[Delivery, Message], span: tracing.Span) 
         if any(one is not None and errors.is_read_only(one) for one in causes):
             connection_cleanup.close_after_use()
         if all(delivery.status.settled_by == "ack" for delivery in deliveries):
-            # The writes and the ack are committed. Only an ``on_commit`` hook has failed.
+            # The ack is committed: by the handler itself, or before an ``on_commit`` hook failed.
             logger.exception("handler failed after its commit: %s; its messages are done", handler.name)
             return dict.fromkeys(deliveries, ACK)
         if handler.batch and isinstance(exception, BatchFailure):

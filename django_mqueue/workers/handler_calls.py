@@ -108,7 +108,7 @@ class HandlerCall:
     def record_start(self) -> None:
         """Set ``atomic`` of the deliveries, and record the start. The thread that runs the handler calls this."""
         self.threads.append(threading.get_ident())
-        # Found in this thread, because it may import the code of a job.
+        # Computed in this thread, because it may import the module of a job.
         _ = self.max_runtime
         for delivery in self.deliveries:
             delivery.status.atomic = self.handler.is_atomic(delivery)

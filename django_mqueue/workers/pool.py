@@ -166,7 +166,7 @@ class HandlerPool:
             try:
                 call.outcomes = find_outcomes()
             except BaseException:  # A retry policy may raise ``SystemExit``.
-                logger.exception("handler's outcome unknown: %s", call)
+                logger.exception("handler failed, and its error cannot be shown: %s", call)
                 call.outcomes = [Outcome(d, UNKNOWN_ERROR, overdue=True) for d in call.deliveries]
             lot.ended.append(call)
             self._results.put(lot)

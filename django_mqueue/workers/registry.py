@@ -88,7 +88,7 @@ class Handler:
 
 def _definition(function: Any) -> object:
     """Return a value that is equal if the same function is imported twice."""
-    function = inspect.unwrap(function)  # A decorator's function has the decorator's code.
+    function = inspect.unwrap(function)  # Functions that one decorator wraps share its code.
     code = getattr(function, "__code__", None)
     return (code.co_filename, function.__qualname__, code.co_firstlineno) if code else object()
 
@@ -131,7 +131,8 @@ def consumer(
     - ``name``: the handler's name in logs.
     - ``batch_size``: the maximum number of messages of one partition that are in flight; default: 10 with ``batch``,
       otherwise 500. Not used with ``strict``.
-    - ``concurrency``: the maximum number of calls at the same time in a process; default: the number of threads.
+    - ``concurrency``: the maximum number of calls at the same time in a process; default: the number of threads. Calls
+      past ``max_runtime`` do not count.
     - ``strict``: deliver one message of a key at a time, in order.
     - ``atomic``: the handler's writes to the queue's database, its publishes and the ack are one commit. So its effects
       happen once.

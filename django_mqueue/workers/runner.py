@@ -101,13 +101,13 @@ class Runner:
         self._subscribers = JoinedSubscribers(self.using, self._handlers, self._starter.ready)
         self._joined = self._subscribers.joined
         self._error: MQueueError | None = None
-        self._ready = True  # Whether more messages could start at the end of the last turn.
+        self._ready = True  # Whether threads were free at the end of the last turn.
         self._failures, self._last_success = 0, time.monotonic()
         self._deadline = math.inf
         self._more = False
         self._each_minute = [handler.each_minute for handler in handlers if handler.each_minute]
         self._minute_over = 0.0
-        self.left = 0  # After a drain: at least so many messages, which others have locked or leased.
+        self.left = 0  # After a drain: the least number of messages that others have locked or leased.
         self._left_since: float | None = None
 
     @property
@@ -175,7 +175,8 @@ class Runner:
     def _protected(self, step: Callable[[], bool | None]) -> bool:
         """Run a step of the loop, and return its result. If the database fails, wait and repeat the step.
 
-        While the worker stops, return True instead (``_wind_up``: only if too late).
+        After an error while the worker stops, return True and do not repeat the step. ``_wind_up`` is repeated until
+        ``_is_too_late``.
         """
         while True:
             self._liveness.touch()
@@ -204,8 +205,9 @@ class Runner:
                 self._polling.soon()
                 wait = min(0.05 * 2 ** min(self._failures, 10), RECONNECT_MAX)
                 self._starter.collect(wait * (0.5 + random.random() / 2))
-                if time.monotonic() >= self._deadline:  # A signal may set it at any time.
+                if time.monotonic() >= self._deadline:
                     self._stopping = True
+                # A signal may have set it meanwhile.
                 if self._stopping and (step != self._wind_up or self._is_too_late()):
                     return True
 
@@ -267,7 +269,7 @@ class Runner:
             self._error = self._error or error
 
     def _idle_timeout(self) -> float:
-        """Return the idle seconds after which the server may close the connection, because leases have expired."""
+        """Return the connection's idle timeout in seconds. When it ends, the leases have expired."""
         beats = max(float(conf.get("DISCOVERY_INTERVAL", h.topic)) for h in self._handlers.values())
         return max(2 * min(self._polling.interval, beats), self._lease())
 

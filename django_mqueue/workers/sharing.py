@@ -214,7 +214,7 @@ class Sharing:
         return UNLIMITED if concurrency is None else max(concurrency - running, 0)
 
     def _running(self) -> dict[Subscriber, float]:
-        """Return the seconds that each handler's running lots will take, from the last calls that have ended."""
+        """Return the seconds that each handler's current and waiting calls take. They are not charged yet."""
         now, found = time.monotonic(), defaultdict[Subscriber, float](float)
         for lot in self.pool.lots:
             subscriber = self._subscriber_of[lot.acknowledger]

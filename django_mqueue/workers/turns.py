@@ -72,7 +72,7 @@ class Turns(Generic[Key]):
     def share(
         self, free: int, contenders: Mapping[Key, Contender], running: Mapping[Key, float]
     ) -> dict[Key, int]:
-        """Return how many lots each handler starts on the ``free`` threads. Least time spent comes first."""
+        """Return how many lots each handler starts on the ``free`` threads, the one with the least time first."""
         spent = {key: self._admitted(key, running) for key in contenders}
         self._contending = set(contenders)
         shares: Counter[Key] = Counter()

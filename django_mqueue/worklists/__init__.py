@@ -1,7 +1,7 @@
 """Worklists: work items that people or handlers finish. An optional app.
 
 Add ``django_mqueue.worklists`` to ``INSTALLED_APPS``. A worklist consumes a topic: each message becomes a work item, in
-the transaction that acknowledges the message. It imports ``admin.base``, ``workers``, ``service`` and lower layers.
+the transaction that acknowledges the message. It imports ``admin``, ``command`` and lower layers.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def handle(worklist: Worklist, delivery: Delivery) -> None:
     it from the handler, or it has ended.
     """
     items = WorkItem.objects.using(delivery.status.acknowledger.state.using)
-    # Locked before the row of the history refers to it, because that would lock it for reading first.
+    # Lock it before the row of the history is inserted: its foreign key would take a shared lock first.
     item = items.select_for_update().filter(pk=delivery.payload["item"]).first()
     if item is None or not item.is_open:
         return
@@ -116,5 +116,5 @@ def after_failure(worklist: Worklist, using: str, offset: int, is_final: bool) -
             give_to_people(item, "the handler's last attempt ended without a result; see the dead letter")
     except Error:
         raise
-    except Exception as error:  # Any other error would prevent the end of the message.
+    except Exception as error:  # Another error must not prevent the end of the message.
         logger.error("work item not given to people: %s, message %s", worklist.name, id, exc_info=error)

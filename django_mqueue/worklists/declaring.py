@@ -25,7 +25,7 @@ from .states import State, WorklistError, declared
 Class = TypeVar("Class", bound=type[Worklist])
 ATTRIBUTE_MAX = 64
 HANDLER_ATTEMPTS = 1000
-"""The maximum of ``max_attempts``, and the attempts of the items' handler. ``limits_of`` can lower them."""
+"""The maximum of ``max_attempts``. The items' handler has this limit, and ``limits_of`` lowers it by message."""
 
 
 def worklist(
@@ -50,9 +50,9 @@ def worklist(
     - ``name``: lower-case letters, digits and underscores. Each step is published to the topic ``worklist.<name>``.
     - ``source``: the topic whose messages become items.
     - ``states``: further states of its items, as ``State`` or as names, such as ``"review"``.
-    - ``due``: seconds (or a ``timedelta``) after which an item is overdue; ``Worklist.due`` can differ by message.
-    - ``remind``: seconds (or a ``timedelta``) before that, when the step ``reminded`` is published.
-    - ``escalate_to``: the name of the group of users that gets overdue items; ``Worklist.escalate`` can do otherwise.
+    - ``due``: seconds (or a ``timedelta``) until an item is overdue. Override ``Worklist.due`` to vary it.
+    - ``remind``: seconds (or a ``timedelta``) before the due date. Then the step ``reminded`` is published.
+    - ``escalate_to``: the name of the group of users that gets overdue items. Or override ``Worklist.escalate``.
     - ``attributes``: names of values by which ``find`` finds items.
     - ``max_attempts``, ``retry``, ``visibility_timeout``, ``max_runtime``: for ``work`` of automated items, as for
       ``@consumer``. After the last failed attempt, the item is unassigned, with the error.

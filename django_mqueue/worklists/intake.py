@@ -61,10 +61,10 @@ def _rejected(worklist: Worklist, error: Exception) -> Reject:
 
 
 def _has_item(worklist: Worklist, message: Delivery, using: str) -> bool:
-    """Return whether there is an item for the message: by its offset, or after a redrive by its id and key.
+    """Return whether the message has an item: by its offset, or after a redrive by its id and key.
 
-    A new message may have the same id: it was published after the item was created. So may a message of another
-    priority: it is in another partition.
+    An item with this id does not count if it is older than the message, or if its own message was in another partition
+    (of another priority).
     """
     items = WorkItem.objects.using(using).filter(worklist=worklist.name)
     if items.filter(message_offset=message.offset).exists():
@@ -75,7 +75,7 @@ def _has_item(worklist: Worklist, message: Delivery, using: str) -> bool:
     if not (offsets := list(same.values_list("message_offset", flat=True))):
         return False
     log, partition = LogRow.objects.using(using), message.status.receipt.partition
-    # The log may no longer have an item's message. Then it is this one only if this one is a copy of it.
+    # If an item's message is deleted, the item counts only if this message is a copy, as after a redrive.
     is_copy = log.filter(offset=message.offset, original_id__isnull=False).exists()
     there = dict(log.filter(offset__in=offsets).values_list("offset", "partition_key"))
     return any(there.get(offset, partition if is_copy else None) == partition for offset in offsets)

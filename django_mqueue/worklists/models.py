@@ -105,7 +105,7 @@ class WorkItem(models.Model):
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Save a new item, or the columns in ``update_fields``.
 
-        Raises ``TypeError`` for a whole item, because that would undo the steps that others have taken meanwhile.
+        Raises ``TypeError`` without ``update_fields``: saving all columns would undo later steps.
         """
         if not self._state.adding and kwargs.get("update_fields") is None:
             raise TypeError(
@@ -138,10 +138,10 @@ class WorkItem(models.Model):
         steps.change(self, "taken", by, comment, state=states.ASSIGNED, assignee=by, delayed_until=None)
 
     def assign(self, *, to: Any, by: Any = None, comment: str = "") -> None:
-        """Assign the item to a user, or to a group of users: it is then unassigned, among the group's items.
+        """Assign the item to a user, or give it to a group of users, which makes it unassigned.
 
-        In a declared state, a user gets the item in that state. Needs the permission ``assign``. Raises ``TypeError``
-        if ``to`` is neither, and ``ValueError`` for a user who may not take items of the worklist.
+        In a declared state, the assignment to a user leaves the state as it is. Needs the permission ``assign``. Raises
+        ``TypeError`` if ``to`` is neither, and ``ValueError`` for a user who may not take items of the worklist.
         """
         steps.check(self, states.ASSIGN, by)
         values: dict[str, Any] = {"delayed_until": None}
@@ -215,7 +215,7 @@ class WorkItem(models.Model):
         )  # fmt: skip
 
     def set_due(self, *, at: datetime | timedelta | float | None, by: Any = None, comment: str = "") -> None:
-        """Change the due date, with its reminder and escalation: as ``until`` of ``delay``, or None for no due date.
+        """Set the due date, its reminder and its escalation. ``at``: as ``until`` of ``delay``; None: no due date.
 
         Needs the permission ``assign``. Raises ``ValueError`` if ``at`` is not in the future.
         """
@@ -245,7 +245,7 @@ class WorkItem(models.Model):
         if not text.strip():
             raise ValueError("text must not be empty")
         with transaction.atomic(using=self.using):
-            # Locked first: the row of the history would lock the item for reading, and a step after it could deadlock.
+            # Lock first: the foreign key of the history takes a shared lock, and a later step could deadlock.
             current = steps.locked(self)
             steps.record(current, "commented", by, text, current.state)
 

@@ -21,7 +21,7 @@ logger = logging.getLogger("django_mqueue")
 def prepare(using: str, **kwargs: Any) -> None:
     """Create permissions and register groups. Do nothing on a database that is not the queue's.
 
-    Once a group is registered, no message of its source is deleted before it is an item or a dead letter.
+    A registered group keeps each message of its source until the message is an item or a dead letter.
 
     Log the names of worklists that have items but are no longer declared. Their items cannot be changed.
     """

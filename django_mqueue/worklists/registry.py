@@ -70,7 +70,7 @@ class Worklist:
         return None
 
     def title(self, message: Message) -> str:
-        """Return the item's title for lists, cut after 200 characters. Default: the linked object as text."""
+        """Return the title; 200 characters are kept. Default: the linked object as text, or kind and key."""
         linked = self.link(message)
         return (
             str(linked) if linked is not None else f"{message.kind or self.name} {message.key or message.id}"

@@ -44,7 +44,7 @@ def has(user: Any, worklist: Worklist, right: str) -> bool:
 
 
 def may_ever(user: Any, worklist: Worklist, verb: str) -> bool:
-    """Return whether the user may take this step with an item in any state."""
+    """Return whether there is a state in which the user may take this step."""
     right = ALL_MAY.get(verb)
     if right in ("view", "assign"):
         return has(user, worklist, right)
@@ -63,7 +63,7 @@ def refusal(item: WorkItem, verb: str, user: Any) -> str | None:
     state = worklist.options.states.get(item.state)
     is_own = item.assignee_id is not None and item.assignee_id == user.pk
     if verb == AUTOMATE and any(one.required for one in worklist.options.states.values()):
-        return "a review is required, and the handler needs none: only a program may do this"
+        return "the handler would skip the required review: only a program may do this"
     if verb == TAKE and not is_own and item.assignee_id is not None:
         right = "assign"  # A delayed item of another user.
     elif verb in ALL_MAY:

@@ -48,8 +48,8 @@ def find(
     - ``linked``: the model instance that the items are about. ``message_id``: the id of their message.
     - ``attributes``: values of declared attributes. Needs ``worklist``.
 
-    Raises ``ValueError`` or ``WorklistError`` for a state, an attribute or a worklist that is not declared, and if no
-    index serves the arguments.
+    Raises ``WorklistError`` for an undeclared worklist, or an undeclared state of ``worklist``. Raises ``ValueError``
+    for an undeclared attribute, and if no index serves the arguments.
     """
     alias = conf.database(using)
     found = WorkItem.objects.using(alias)
@@ -83,7 +83,7 @@ def find(
 
 
 def visible_to(user: Any) -> models.QuerySet[WorkItem]:
-    """Return the items of the worklists that the user may view. ``now_ms``: the time of the database.
+    """Return the items of the worklists that the user may view, with the database's time as ``now_ms``.
 
     Large columns are read on access only.
     """

@@ -61,14 +61,13 @@ class State:
     """A state that a worklist declares, such as ``review``.
 
     - ``after``: the states from which an item may move here.
-    - ``then``: the states into which it may move from here. ``"finished"`` allows to finish it here.
+    - ``then``: the states into which it may move from here. ``"finished"``: it may be finished here.
     - ``required``: ``finish`` is allowed only in this state, or in another one that is required. A handler that
       finishes an automated item needs no such state.
-    - ``own``: False: the user who moved the item into this state, and its assignee at that time, may neither move it on
-      nor finish it.
+    - ``own``: False: the user who moved the item here, and its assignee at that time, may neither move nor finish it.
 
-    To move an item on or finish it, a user needs the worklist's permission ``review``. Raises ``ValueError`` for
-    invalid names.
+    To move or finish an item in this state, a user needs the worklist's permission ``review``. Raises ``ValueError``
+    for invalid names.
     """
 
     name: str

@@ -98,8 +98,8 @@ def bulk(items: Iterable[WorkItem], verb: str, **arguments: Any) -> dict[int, st
     """Take a step with each item, in a transaction of its own. Return why steps were refused, by the items' numbers.
 
     ``verb``: the name of a method of ``WorkItem``, such as ``"assign"``. ``arguments``: its arguments, for all items.
-    An error of the worklist's own ``work`` is also logged. Raises ``ValueError`` for an unknown verb, and database
-    errors other than deadlocks and lock wait timeouts.
+    Errors of ``work`` other than ``MQueueError`` and ``ValueError`` are also logged. Raises ``ValueError`` for an
+    unknown verb, and database errors other than deadlocks and lock wait timeouts.
     """
     if verb not in states.VERBS:
         raise ValueError(f"verb must be one of {', '.join(states.VERBS)}, not {verb!r}")

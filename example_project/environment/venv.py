@@ -68,7 +68,7 @@ class VirtualEnvironment:
         return self.pins.requirements if self.pins else ()
 
     def _wanted(self) -> str:
-        """Return the content of the stamp after a complete installation."""
+        """Return the content of the stamp: a digest of what must be installed, and the extras."""
         project = (ROOT / "pyproject.toml").read_bytes()
         origin = f"{self.interpreter.path} {self.interpreter.full} {self.django} {self._pinned} {ROOT}"
         return f"{hashlib.sha256(project + origin.encode()).hexdigest()} {' '.join(sorted(self.extras))}"

@@ -1,8 +1,8 @@
 """Run one program, and stop it when the parent ends.
 
 server.py runs ``python -m example_project.environment.watchdog LOCK PROGRAM ARGUMENT…``. The watchdog prints the
-program's process id, and reads names of signals from its input. When its input ends, its parent has ended, and it stops
-the program. It signals only its own child, so it cannot hit another process.
+program's process id, and reads names of signals from its input. It stops the program when its input ends, also
+by the parent's death. It signals only its own child, so it cannot hit another process.
 """
 
 from __future__ import annotations

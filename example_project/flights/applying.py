@@ -1,7 +1,7 @@
 """Apply each batch of the streaming query once to the table that the admin shows.
 
-A batch holds the new totals of the hours that it changed, so applying it twice does no harm. A late batch does harm: a
-driver that hung and was replaced must not overwrite new totals with old ones. So the number of the last batch is stored
+A batch holds the new totals of the hours that it changed, so applying it twice is harmless. A late batch is not: a
+driver that hung and was replaced could overwrite new totals with old ones. So the number of the last batch is stored
 with the totals, and both change in one transaction.
 """
 

@@ -11,7 +11,7 @@ GROUPS = {ORDERS: ["confirmations", "invoices", "cards"], PRICES: ["pricing"], R
 WORK = [ORDERS, PRICES, REMINDERS, REFUNDS, "worklist.refunds", "--tasks", "mail", "default"]
 """The arguments of ``runconsumer`` for the shop's worker: its topics, and the queues of jobs: mails and reports.
 
-The worklist of refunds has two: the requests, and the steps of its items.
+The worklist of refunds has two of the topics: the requests, and the steps of its items.
 """
 
 REMIND_AFTER = timedelta(days=1)

@@ -77,7 +77,7 @@ class Charge(models.Model):
 
 
 class Refund(models.Model):
-    """Money that a customer got back. No constraint keeps an order from having two: the worklist ensures it."""
+    """Money that a customer got back. No constraint prevents two for an order: each request is paid once."""
 
     order = models.ForeignKey(Order, on_delete=models.CASCADE, related_name="refunds")
     amount = models.DecimalField(max_digits=10, decimal_places=2)

@@ -67,6 +67,9 @@ def remind_now(order: Order) -> bool:
 
 
 def ask_refund(order: Order) -> None:
-    """Request that the shop gives the money back. The request becomes a work item of the worklist ``refunds``."""
+    """Request that the shop gives the money back. The request becomes a work item of the worklist ``refunds``.
+
+    While the log holds the request, a second one for the order is a duplicate, and stores nothing.
+    """
     asked = RefundRequested(order=order.pk, customer=order.customer, amount=str(order.amount))
-    publish(REFUNDS, asked, key=order.customer, kind="refund")
+    publish(REFUNDS, asked, key=order.customer, id=f"refund-{order.pk}", kind="refund")

@@ -146,9 +146,9 @@ IMPOSSIBLE: list[tuple[Any, str]] = [
     ({"TOPICS": {"orders": {"MASK": "no.such"}}}, r"TOPICS'\]\['orders'\]\['MASK'\] cannot be imported"),
     ({"DATABASE": "nowhere"}, "DATABASE.* names no entry of DATABASES: 'nowhere'"),
     ({"DATABASE": 5}, "DATABASE.* must be str"),
-    ({"TOPICS": ["orders"]}, "TOPICS.* must be a dictionary of dictionaries by topic"),
+    ({"TOPICS": ["orders"]}, "TOPICS.* must map topics to dictionaries of settings"),
     ({"TOPICS": {"orders": 5}}, r"TOPICS'\]\['orders'\] must be a dictionary"),
-    ({"TOPICS": {5: {}}}, r"TOPICS'\]\[5\] must be a dictionary under the topic's name"),
+    ({"TOPICS": {5: {}}}, r"TOPICS'\]\[5\] must be a dictionary, and its key a str"),
     ({"TOPICS": {"orders": {"SPRAED": 1}}}, r"TOPICS'\]\['orders'\]: unknown setting 'SPRAED'"),
     ({"TOPICS": {"orders": {"DATABASE": "default"}}}, r"TOPICS'\]\['orders'\]: unknown setting 'DATABASE'"),
     (

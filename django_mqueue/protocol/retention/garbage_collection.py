@@ -17,7 +17,7 @@ PAGE = 1000
 STEP = 0.1
 """Seconds between two pages of a pass, in a worker without other work."""
 FRUITLESS_PAGES = 20
-"""A pass ends after so many successive pages without a deletion. The next pass continues behind them."""
+"""A pass ends after so many successive pages without a deletion. The next pass continues after them."""
 
 BOXES, PAGES = 500, 5
 """Reply boxes of a page, and the pages that are read at once."""
@@ -71,7 +71,7 @@ class Collector:
     def collect_page(self, interval_ms: int = 0, *, all_at_once: bool = False) -> bool:
         """Delete one page's garbage. Return whether the pass has more pages. Skip a locked topic, or one not due.
 
-        ``all_at_once``: wait for a locked topic, and end the pass only behind the last page.
+        ``all_at_once``: wait for a locked topic, and end the pass only after the last page.
         """
         if is_kept(self.topic):
             return False
@@ -103,7 +103,7 @@ class Collector:
                 garbage.delete(cursor, self.topic, sorted(groups.starts), [o for _, o in deletable])
                 garbage.delete_empty_positions(cursor, self.topic, sorted({p for p, _ in deletable}))
             fruitless = 0 if deletable else fruitless + 1
-            over = len(old) < len(asked) or len(rows) < PAGE  # Messages behind a young one are young, too.
+            over = len(old) < len(asked) or len(rows) < PAGE  # Later messages are not past retention either.
             gives_up = fruitless >= FRUITLESS_PAGES and not all_at_once
             garbage.move_cursor(cursor, self.topic, 0 if over else int(rows[-1][0]), done=over or gives_up)
             if gives_up:

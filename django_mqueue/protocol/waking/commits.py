@@ -56,7 +56,7 @@ _PLACES = "mqueue_wake_hooks"
 
 
 def _stays(connection: BaseDatabaseWrapper, wake: Callable[[], None]) -> bool:
-    """Return whether a registered ``wake`` hook runs whenever this message is committed."""
+    """Return whether a registered ``wake`` hook runs whenever what is written now is committed."""
     hooks = connection.run_on_commit
     if not hooks:
         connection.__dict__.pop(_PLACES, None)

@@ -27,7 +27,7 @@ from django.db import connections
 BITS = 64
 NO_SLOT = -1
 REQUESTS = "requests"
-"""The place of requesters, beside the place of workers."""
+"""The purpose of the requesters' directory. That of the workers has none."""
 IS_POSSIBLE = hasattr(socket, "AF_UNIX") and hasattr(os, "geteuid")
 
 
@@ -136,7 +136,7 @@ def bit_of(name: str) -> int:
 
 
 def place_of(using: str, what: str = "") -> str:
-    """Return the name of the directory for a database, as its settings name it. ``what``: a separate one."""
+    """Return the name of the directory for a database: a hash of its settings. ``what``: a separate purpose."""
     return place_by(connections[using].settings_dict, what)
 
 

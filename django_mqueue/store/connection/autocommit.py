@@ -16,7 +16,7 @@ def lazy_autocommit(using: str, own_hooks: int = 0) -> Iterator[None]:
     Django sends ``SET autocommit`` before and after each transaction. Between two transactions, both statements are
     left out. The client library knows the server's state from the server's last response.
 
-    ``own_hooks``: the number of commit hooks in each transaction that send no statement. Autocommit is turned on before
+    ``own_hooks``: how many commit hooks of each transaction send no statement. Autocommit is turned on before
     other hooks run. If ``own_hooks`` is not 0, it is also turned on after a rollback, because other code may run then.
     """
     connection: Any = connections[using]

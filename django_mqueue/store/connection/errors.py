@@ -49,7 +49,7 @@ def _has(*codes: int) -> Callable[[BaseException], bool]:
 is_retriable = _has(*RETRIABLE)
 """Repeated work may succeed: after a deadlock, a lock wait timeout, or a changed row."""
 is_perhaps_mistaken = _has(*PERHAPS_MISTAKEN)
-"""Wrong settings may have caused a temporary error."""
+"""The error is temporary, or settings are wrong."""
 is_lock_wait = _has(LOCK_WAIT_TIMEOUT)
 """A statement failed because it waited too long for a lock."""
 is_locked = _has(LOCK_WAIT_TIMEOUT, 3572)

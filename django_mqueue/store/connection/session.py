@@ -203,7 +203,7 @@ def _note_lost(using: str, error: Error) -> None:
 
 
 def _again(using: str, error: Error, attempt: int) -> None:
-    """Wait for a random, growing time; or raise the error. With short lock waits, do not retry them."""
+    """Wait for a random, growing time; or raise the error. Do not retry short lock waits."""
     if not errors.is_retriable(error) or attempt == ATTEMPTS:
         raise error
     if errors.is_lock_wait(error) and waits_briefly(using):

@@ -1,7 +1,7 @@
 """Parked retries: a retry with a long delay is scheduled for its group. The message in the log is acknowledged.
 
-The scheduled row keeps the counts and errors of earlier attempts. While it waits, the group's watermark can move, and
-messages behind it can be deleted.
+The scheduled row keeps the counts and errors of earlier attempts. While it waits, the group's watermark can pass the
+message, and later messages can be deleted.
 """
 
 from __future__ import annotations

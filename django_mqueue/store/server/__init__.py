@@ -1,4 +1,4 @@
 """The server's variables, privileges, tables, sessions and locks. For operators, not for workers.
 
-Statements with ``WHERE 1 = 0`` are only explained, and never executed.
+The statements of ``privileges`` are only explained, never executed.
 """
