@@ -179,6 +179,12 @@ class RefundTest(TestCase):
         self.assertTrue(item.is_automated)
         self.assertEqual(Refund.objects.get().amount, 8)
 
+    def test_a_second_request_for_an_order_is_a_duplicate(self) -> None:
+        order = place("tea")
+        ask_refund(order)
+        ask_refund(order)
+        self.assertEqual(len(drain(REFUNDS)), 1)
+
     def test_a_large_refund_waits_for_people(self) -> None:
         item = self.refund("honey")
         self.assertEqual((item.state, item.title), ("unassigned", "Refund 19.60 to ada"))
