@@ -57,16 +57,21 @@ def poll_until(
 
 
 def consume(subscription: Subscription, count: int, *, seconds: float = PATIENCE) -> list[Delivery]:
-    """Poll and ack until there are ``count`` deliveries, and return them. Fail if there are more."""
+    """Poll and ack until there are ``count`` deliveries, and return them. Fail if there are more.
+
+    ``seconds``: how long to wait for each further delivery.
+    """
     got: list[Delivery] = []
 
-    def satisfied() -> bool:
-        for delivery in subscription.poll():
+    def one_more() -> bool:
+        deliveries = subscription.poll()
+        for delivery in deliveries:
             delivery.ack()
-            got.append(delivery)
-        return len(got) >= count
+        got.extend(deliveries)
+        return bool(deliveries)
 
-    wait_until(satisfied, f"{count} messages of {subscription.topic!r}", seconds=seconds)
+    while len(got) < count:
+        wait_until(one_more, f"message {len(got) + 1} of {count} of {subscription.topic!r}", seconds=seconds)
     assert len(got) == count, f"expected {count} messages, got {[d.payload for d in got]}"
     return got
 

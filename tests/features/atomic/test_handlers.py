@@ -386,7 +386,7 @@ def test_a_handler_that_asks_for_more_time_does_not_hold_up_its_worker(atomic: b
                 Background(lambda: publish_many("orders", range(1, 4))).start().result()
                 wait_until(lambda: len(seen.messages) == 4, "the others are handled meanwhile")
 
-    with registered("orders", handle, atomic=atomic, visibility_timeout=0.3, retry=None):
+    with registered("orders", handle, atomic=atomic, visibility_timeout=3, retry=None):
         run(threads=2)
     assert attempts() == [(True, 0)] * 4
 

@@ -45,13 +45,15 @@ def one_by_one(subscription: Subscription, count: int) -> list[Any]:
     """Return payloads in the order of delivery. Each message is acked before the next poll."""
     got: list[Delivery] = []
 
-    def enough() -> bool:
-        for delivery in subscription.poll(1):
+    def one_more() -> bool:
+        deliveries = subscription.poll(1)
+        for delivery in deliveries:
             delivery.ack()
-            got.append(delivery)
-        return len(got) >= count
+        got.extend(deliveries)
+        return bool(deliveries)
 
-    wait_until(enough, "all of them", every=0.001)
+    while len(got) < count:
+        wait_until(one_more, f"message {len(got) + 1} of {count}", every=0.001)
     return [delivery.payload for delivery in got]
 
 

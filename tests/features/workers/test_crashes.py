@@ -14,6 +14,7 @@ from django_mqueue.models import DeliveryState, Message
 from tests.support.processes import Workers, wait_until
 from tests.support.shop.models import Door, Step
 from tests.support.subscribers import let_worker_die
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -75,7 +76,7 @@ def test_ten_held_at_once_one_kills_its_worker_again_and_again(name: list[str]) 
     with Workers() as workers, supervised(workers, "orders:billing", "--threads", "10", *name) as codes:
         wait_until(lambda: codes, "the first worker has died")
         Door.objects.create(name="first death")
-        wait_until(lambda: all_done(10), "all ten are done or buried")
+        wait_until(lambda: all_done(10), "all ten are done or buried", seconds=4 * PATIENCE)
         assert codes == [-9] * len(codes)
         assert len(codes) <= 4
     assert_the_poison_is_buried_and_the_others_done("orders", TEN)

@@ -64,9 +64,17 @@ def test_a_worker_that_stands_still_in_its_claim_holds_up_one_partition_until_th
             message = publish("orders", {"n": 100}, key="k0")
             state = HeldTransaction(lambda: make_state(message.offset)).start()
             state.result()
-        wait_until(somebody_waits_for_a_lock, "its claim meets the row", every=0.25)
-        one.send(signal.SIGSTOP)
-        assert leases_locked() == 1
+
+        def is_stopped_in_its_claim() -> bool:
+            """A claim waits for the row for a second only. After a pause, the worker repeats it."""
+            wait_until(somebody_waits_for_a_lock, "its claim meets the row", every=0.25)
+            one.send(signal.SIGSTOP)
+            if leases_locked() != 1:
+                one.send(signal.SIGCONT)
+                return False
+            return True
+
+        wait_until(is_stopped_in_its_claim, "it stands still in its claim")
         state.rollback()
 
         two = workers.start("orders:billing", "--threads", "1")

@@ -77,7 +77,7 @@ def work() -> None:
             publish("full", "new", key="k1", id="given")
             publish_many("full", ["a", "b"])
             moment.wait(0.15)
-        lost = subscription.poll()
+        lost = wait_until(subscription.poll, "it has some to lose")
         with Subscription("full", "ahead", name="a"), pytest.raises(StaleDelivery):
             subscription.ack(lost)
         subscription._subscriber = None  # the second subscriber took its place: nothing to leave

@@ -19,7 +19,7 @@ from tests.support.fixtures import with_settings
 from tests.support.processes import wait_until
 from tests.support.running import Seen, registered
 from tests.support.statements import CALM, Cost, counted
-from tests.support.subscribers import engine_of
+from tests.support.subscribers import engine_of, settle
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -54,9 +54,11 @@ def come_to_rest(subscription: Subscription) -> None:
         quiet = quiet + 1 if polled(subscription).count <= 1 else 0
         return quiet >= 3
 
-    wait_until(
-        lambda: polled(subscription) and all_watermarks_have_moved(subscription.topic), "the watermarks move"
-    )
+    def has_settled() -> bool:
+        settle(subscription)
+        return bool(polled(subscription)) and all_watermarks_have_moved(subscription.topic)
+
+    wait_until(has_settled, "the watermarks move")
     wait_until(rest, "nothing is left to do", every=0.05)
 
 

@@ -7,7 +7,7 @@ import pytest
 from django_mqueue import StaleDelivery, publish
 from django_mqueue.models import DeliveryState
 from django_mqueue.store import leases
-from tests.support.subscribers import engine_of
+from tests.support.subscribers import engine_of, poll_until
 from tests.support.transactions import HeldTransaction, wait_until
 
 from .sides import ends
@@ -114,7 +114,7 @@ def test_the_claim_of_a_retry_does_not_wait_for_a_theft() -> None:
             assert ends(lambda: claim(a)) == []
             assert theft.go() == 1
         assert claim(a) == []
-        (delivery,) = b.poll()
+        (delivery,) = poll_until(b, 1)
         assert delivery.attempt == 2
         assert delivery.ack()
 
