@@ -68,7 +68,7 @@ def _changes(change: Callable[..., int], done: str) -> Callable[[Options, Output
             total = change(options["topic"], dry_run=True, using=options["database"], **arguments)
         if total and not options["dry_run"]:
             if asks:
-                confirm(options, f"Remove {total} messages of topic {options['topic']!r}?")
+                confirm(options, f"{total} messages of topic {options['topic']!r} will be {done}.")
             total = change(options["topic"], **arguments, **author_of(options))
         output.values(topic=options["topic"], group=options["group"], messages=total)
         if not total:
