@@ -71,9 +71,8 @@ def test_a_message_that_kills_its_process_becomes_a_dead_letter_and_the_others_a
     publish_keys(4)
     with Workers() as workers:
         worker = workers.start("orders:billing", "--processes", "2", "--threads", "1", "--drain")
-        assert (
-            worker.wait(4 * PATIENCE) == 0
-        )  # The pauses before the restarts alone take a quarter of PATIENCE.
+        # The pauses before the restarts alone take a quarter of PATIENCE.
+        assert worker.wait(4 * PATIENCE) == 0
     assert len(pids() - pids("end")) <= 4, "too many processes died"
     assert Message.objects.filter(topic="orders_dlq").count() == 1
     assert set(Step.objects.filter(what="end").values_list("key", flat=True)) == {"k0", "k1", "k2", "k3"}
