@@ -16,7 +16,7 @@ from ..store.connection.dialect import NOW_MS
 from ..store.queries.group_rows import now_ms
 from .intake import checked_attributes
 from .models import WorkAttribute, WorkItem
-from .registry import worklist_of
+from .registry import worklist_of, worklists
 from .rights import visible
 from .states import BUILT_IN, WorklistError
 
@@ -48,8 +48,8 @@ def find(
     - ``linked``: the model instance that the items are about. ``message_id``: the id of their message.
     - ``attributes``: values of declared attributes. Needs ``worklist``.
 
-    Raises ``WorklistError`` for an undeclared worklist, or an undeclared state of ``worklist``. Raises ``ValueError``
-    for an undeclared attribute, and if no index serves the arguments.
+    Raises ``WorklistError`` for an undeclared worklist or state. Raises ``ValueError`` for an undeclared attribute, and
+    if no index serves the arguments.
     """
     alias = conf.database(using)
     found = WorkItem.objects.using(alias)
@@ -58,10 +58,11 @@ def find(
             "give worklist, assignee, team, linked or message_id: no index serves a search without one of them"
         )
     if worklist is not None:
-        _check(worklist, state)
-        found = found.filter(worklist=worklist)
+        found = found.filter(worklist=worklist_of(worklist).name)
     if state is not None:
-        found = found.filter(state__in=[state] if isinstance(state, str) else list(state))
+        wanted = [state] if isinstance(state, str) else list(state)
+        _check(worklist, wanted)
+        found = found.filter(state__in=wanted)
     if overdue or due_before is not None:
         if open is False:
             raise ValueError("overdue and due_before find open items: leave out open=False")
@@ -112,11 +113,11 @@ def _with_attributes(
     return found
 
 
-def _check(worklist: str, state: str | Sequence[str] | None) -> None:
-    """Raise ``WorklistError`` if the worklist, or a state, is not declared."""
-    known = [*BUILT_IN, *worklist_of(worklist).options.states]
-    for one in [state] if isinstance(state, str) else state or ():
-        if one not in known:
-            raise WorklistError(
-                f"worklist {worklist!r} has no state {one!r}; its states are {', '.join(known)}"
-            )
+def _check(worklist: str | None, wanted: Sequence[str]) -> None:
+    """Raise ``WorklistError`` if the worklist does not declare a state. Without one: if no worklist declares it."""
+    searched = worklists() if worklist is None else [worklist_of(worklist)]
+    known = dict.fromkeys((*BUILT_IN, *(state for each in searched for state in each.options.states)))
+    for state in wanted:
+        if state not in known:
+            where = "no worklist has the" if worklist is None else f"worklist {worklist!r} has no"
+            raise WorklistError(f"{where} state {state!r}; the states are {', '.join(known)}")

@@ -64,11 +64,7 @@ class Command(BaseCommand):
         output = Output(self.stdout.write, as_json=options["json"])
         cause: Exception | None = None
         try:
-            alias = conf.database(options["database"])
-            if alias not in connections:
-                what = 'MQUEUE["DATABASE"]' if options["database"] is None else "--database"
-                raise Refused(f"{what} {alias!r} is no entry of DATABASES: {', '.join(connections)}")
-            options["database"] = alias
+            options["database"] = _database(options["database"])
             with translation.override(None):  # One language for people and monitoring.
                 VERBS[options["subcommand"]].run(options, output)
         except (Refused, MQueueError, ImproperlyConfigured, TypeError, ValueError, OverflowError) as error:
@@ -88,4 +84,17 @@ class Command(BaseCommand):
             )
         from django_mqueue.worklists.command import run
 
+        try:
+            _database(None)
+        except Refused as error:
+            raise CommandError(str(error)) from error
         return run(options, self.stdout.write)
+
+
+def _database(given: str | None) -> str:
+    """Return the alias of the queue's database. Raises ``Refused`` if DATABASES does not have it."""
+    alias = conf.database(given)
+    if alias not in connections:
+        what = 'MQUEUE["DATABASE"]' if given is None else "--database"
+        raise Refused(f"{what} {alias!r} is no entry of DATABASES: {', '.join(connections)}")
+    return alias

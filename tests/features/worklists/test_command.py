@@ -20,7 +20,7 @@ from django_mqueue.service import topics
 from django_mqueue.worklists import WorkItem, Worklist, figures
 
 from .conftest import Declare
-from .lists import an_item, newest, refunded, steps_of, team, user
+from .lists import an_item, fails, newest, refunded, steps_of, team, user
 
 pytestmark = pytest.mark.django_db
 
@@ -69,6 +69,20 @@ def test_show_masks_what_the_mask_of_the_source_hides(refunds: type[Worklist]) -
         masked, shown = listed("show", item.pk)[0], listed("show", item.pk, "--unmask")[0]
     assert (masked["payload"], masked["result"]) == ({"amount": "***"}, "masked")
     assert (shown["payload"], shown["result"]) == ({"amount": 10}, {"refunded": 10})
+
+
+def test_an_error_of_the_work_is_masked(refunds: type[Worklist]) -> None:
+    item = an_item(50)
+    item.take(by=user("ann", "take"))
+    fails.append(RuntimeError("the IBAN is DE02"))
+    mask = {"refund-requests": {"MASK": "tests.features.worklists.test_pages.mask"}}
+    with (
+        override_settings(MQUEUE={"TOPICS": mask}),
+        pytest.raises(
+            CommandError, match=rf"^item {item.pk}: RuntimeError: its text is masked; the log has it$"
+        ),
+    ):
+        mqueue("finish", item.pk, "--by", "ann")
 
 
 def test_several_items_and_a_refusal(refunds: type[Worklist]) -> None:
@@ -129,6 +143,14 @@ def test_errors(refunds: type[Worklist], arguments: list[str], error: str) -> No
     user("ann", "take")
     with pytest.raises(CommandError, match=error):
         mqueue(*arguments)
+
+
+def test_a_database_that_does_not_exist(refunds: type[Worklist]) -> None:
+    with (
+        override_settings(MQUEUE={"DATABASE": "typo"}),
+        pytest.raises(CommandError, match=r"""MQUEUE\["DATABASE"\] 'typo' is no entry of DATABASES"""),
+    ):
+        mqueue("list", "refunds")
 
 
 def test_a_limit_is_at_least_one(refunds: type[Worklist]) -> None:

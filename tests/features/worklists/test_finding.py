@@ -59,8 +59,10 @@ def test_what_no_index_serves_is_refused(refunds: type[Worklist]) -> None:
 
 
 def test_wrong_names_are_refused(refunds: type[Worklist]) -> None:
-    with pytest.raises(WorklistError, match=r"has no state 'done'; its states are unassigned, .*, review"):
+    with pytest.raises(WorklistError, match=r"has no state 'done'; the states are unassigned, .*, review"):
         find("refunds", state="done")
+    with pytest.raises(WorklistError, match=r"no worklist has the state 'done'; .*, review"):
+        find(message_id="x", state=["review", "done"])
     with pytest.raises(ValueError, match="has no attribute 'country'; its declaration names: none"):
         find("refunds", attributes={"country": "DE"})
     with pytest.raises(WorklistError, match=r"no worklist 'refund' is declared .* declared are: refunds"):
