@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from django_mqueue import BatchFailure, Delivery, OutgoingMessage, publish, publish_many
+from tests.features.time_limits.hanging import LimitedWait
 from tests.support.fixtures import with_settings
 from tests.support.processes import FAST
 from tests.support.running import registered, run
@@ -47,8 +46,8 @@ def test_a_batch_that_fails_as_one_is_told_message_by_message() -> None:
     assert sorted(told["id"] for told in heard.of("dead_lettered")) == ["0", "1"]
 
 
-def test_a_handler_that_is_given_up_has_failed_and_is_told_once() -> None:
-    leave = threading.Event()
+def test_a_handler_that_is_given_up_has_failed_and_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    leave = LimitedWait(monkeypatch)
 
     def handle(message: Delivery) -> None:
         if message.attempt == 1:

@@ -8,7 +8,7 @@ from .hanging import Hanging
 
 
 @pytest.fixture
-def hanging() -> Iterator[Hanging]:
-    found = Hanging()
+def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging]:
+    found = Hanging(monkeypatch)
     yield found
     found.let_go()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import pytest
+
+from django_mqueue.workers import pool
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner, RunOptions
 from tests.support.processes import wait_until
@@ -16,11 +20,37 @@ LIMIT = 1
 """Seconds: the ``max_runtime`` of most handlers here."""
 
 
+class LimitedWait(threading.Event):
+    """An event. Time limits apply only to calls that wait for it, however slow the machine is."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self._threads: set[int] = set()
+        limit = pool._limit
+        monkeypatch.setattr(
+            pool, "_limit", lambda call: math.inf if self._threads.isdisjoint(call.threads) else limit(call)
+        )
+
+    def wait(self, timeout: float | None = None) -> bool:
+        with self.limited():
+            return super().wait(timeout)
+
+    @contextmanager
+    def limited(self) -> Iterator[None]:
+        """Apply the time limit to the call that runs this block."""
+        thread = threading.get_ident()
+        self._threads.add(thread)
+        try:
+            yield
+        finally:
+            self._threads.remove(thread)
+
+
 class Hanging:
     """Handlers call ``hang`` and block until the test releases them. ``over`` holds each call's result or error."""
 
-    def __init__(self) -> None:
-        self.go = threading.Event()
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go = LimitedWait(monkeypatch)
         self.over: list[object] = []
         self._inside = 0
         self._lock = threading.Lock()

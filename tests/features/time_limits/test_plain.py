@@ -26,6 +26,7 @@ from tests.features.batch.batches import AT_ONCE, LATER, Batches, errors, letter
 from tests.support.processes import wait_until
 from tests.support.running import Seen, registered, run
 from tests.support.shop.models import Sale
+from tests.support.waiting import PATIENCE
 
 from .hanging import LIMIT, Hanging, running
 
@@ -97,7 +98,7 @@ def test_a_policy_that_fails_or_exits(hanging: Hanging, monkeypatch: pytest.Monk
 
 def test_quick_ones_are_none_of_its_business() -> None:
     publish_many("t", range(200))
-    with registered("t", seen := Seen(), max_runtime=5):
+    with registered("t", seen := Seen(), max_runtime=PATIENCE):
         assert "stopped: ack 200" in run()
     assert sorted(seen.payloads) == list(range(200))
 

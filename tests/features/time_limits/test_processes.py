@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 
 import pytest
-from django.db import transaction
 
 from django_mqueue import publish
 from django_mqueue.models import DeliveryState, PartitionLease
@@ -17,22 +16,16 @@ from tests.support.subscribers import let_worker_die
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def has_locked_its_delivery() -> bool:
-    """Return True if a handler has begun and has locked the only delivery."""
-    with transaction.atomic():
-        free = DeliveryState.objects.select_for_update(skip_locked=True)
-        return DeliveryState.objects.exists() and not list(free)
-
-
 def hangs(workers: Workers, topic: str, do: str = "wait", number: int = 1) -> Worker:
     """Start a worker whose handler hangs."""
     publish(topic.partition(":")[0], {"n": number, "do": do, "door": "none", "seconds": 600}, key="k")
+    if do == "lock_and_sleep":  # An atomic handler has not committed its steps.
+        program = "django", "runconsumer"
+        worker = workers.run(program, topic, "--threads", "1", TEST_LIMIT_FROM_LOCK="1")
+        wait_until(lambda: "has locked its delivery" in worker.output(), "it hangs")
+        return worker
     worker = workers.start(topic, "--threads", "1")
-    begun = Step.objects.filter(what="start")
-    if topic == "sums":  # An atomic handler has not committed its steps.
-        wait_until(has_locked_its_delivery, "it hangs")
-    else:
-        wait_until(begun.exists, "it hangs")
+    wait_until(Step.objects.filter(what="start").exists, "it hangs")
     return worker
 
 

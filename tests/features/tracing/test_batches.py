@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from django_mqueue import BatchFailure, Delivery, OutgoingMessage, publish, publish_many
+from tests.features.time_limits.hanging import LimitedWait
 from tests.support.fixtures import with_settings
 from tests.support.processes import FAST, wait_until
 from tests.support.running import registered, run
@@ -49,8 +48,10 @@ def test_a_batch_that_fails_in_part_has_the_failure_and_no_one_outcome(spans: Sp
     assert OUTCOME not in attributes(span)
 
 
-def test_a_handler_that_ends_after_its_time_limit_says_so(spans: Spans) -> None:
-    leave = threading.Event()
+def test_a_handler_that_ends_after_its_time_limit_says_so(
+    spans: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave = LimitedWait(monkeypatch)
 
     def handle(message: Delivery) -> None:
         if message.attempt == 1:

@@ -7,6 +7,7 @@ parameters.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import threading
@@ -44,6 +45,14 @@ if call_seconds := float(os.environ.get("TEST_CALL_SECONDS", "0")):
         sharing._turns.ended(sharing.subscriber_of(call.deliveries[0]), call_seconds)
 
     Sharing.ended = end  # type: ignore[assignment,method-assign]
+
+has_locked = threading.Event()
+if os.environ.get("TEST_LIMIT_FROM_LOCK"):
+    # Give up no call before a handler has locked its delivery, however slow the machine is.
+    from django_mqueue.workers import pool
+
+    limit = pool._limit
+    pool._limit = lambda call: limit(call) if has_locked.is_set() else math.inf
 
 QUICK = ExponentialBackoff(first=0.05, factor=1, max=0.05, jitter=0)
 
@@ -139,10 +148,12 @@ def sell(message: Message) -> None:
 
 
 def lock_and_sleep(message: Any) -> None:
-    """Lock the handler's own delivery, in an atomic handler."""
+    """Lock the handler's own delivery, in an atomic handler, and print a line."""
     mine = {"topic": message.topic, "partition_key": message.key, "message_offset": message.offset}
     locked = DeliveryState.objects.select_for_update().filter(consumer_group=message.group, **mine)
     assert locked.values_list("in_flight").get() == (True,)
+    has_locked.set()
+    print("has locked its delivery", flush=True)
     pause(message.payload["seconds"])
 
 
