@@ -26,7 +26,7 @@ NEEDLESS = [word for name in ("cacheprovider", "faker", "hypothesispytest") for 
 """Plugins that do nothing in a short run. Loading them takes a third of its time."""
 PATIENCE = 10
 """Seconds to wait for a condition: few, because many of these tests wait for something that never happens."""
-WHOLE_PATIENCE = 30
+WHOLE_PATIENCE = 60
 """Seconds to wait for a condition if no guard is removed."""
 TEST_SECONDS = 300
 RUN_SECONDS = 800

@@ -15,7 +15,7 @@ from django_mqueue.workers.handler_calls import Outcome, Verdict
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.sharing import Plan, Share
 from tests.support.running import Seen, registered
-from tests.support.subscribers import engine_of, poll_until
+from tests.support.subscribers import engine_of, let_die, poll_until
 from tests.support.transactions import HeldTransaction, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("kept")]
@@ -126,7 +126,7 @@ def test_what_no_handler_was_given_has_used_no_attempt() -> None:
     publish(TOPIC, 1, key="k")
     with Subscription(TOPIC, GROUP, name="gone") as gone:
         claimed_ahead(gone)
-        PartitionLease.objects.update(lease_renewed_at=0)
+        let_die("gone")
         with Subscription(TOPIC, GROUP, name="heir") as heir:
             (delivery,) = poll_until(heir, 1)
             assert (delivery.attempt, delivery.status.alone) == (1, False)
@@ -138,7 +138,7 @@ def test_a_locked_one_holds_up_no_takeover() -> None:
     publish_many(TOPIC, [OutgoingMessage(n, key="k") for n in (1, 2)])
     with Subscription(TOPIC, GROUP, name="gone") as gone:
         claimed_ahead(gone)
-        PartitionLease.objects.update(lease_renewed_at=0)
+        let_die("gone")
         with Subscription(TOPIC, GROUP, name="heir") as heir:
             with HeldTransaction(lambda: DeliveryState.objects.select_for_update().get()):
                 (other,) = poll_until(heir, 1)
