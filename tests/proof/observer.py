@@ -13,6 +13,7 @@ import MySQLdb
 
 from tests.proof.history import DeadLettered, Deleted, Effect, Left, Unowned, Writer, now
 from tests.proof.plan import GROUPS, LEDGER, STORED, TOPICS
+from tests.support.waiting import PATIENCE
 
 NOW_MS = "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000)"
 MUCH, LITTLE = 20_000, 8_000
@@ -122,7 +123,7 @@ class Observer:
 
     def _run(self, sql: str, parameters: tuple[Any, ...] = ()) -> Any:
         if self._connection is None:
-            self._connection = MySQLdb.connect(**self.parameters, connect_timeout=2)
+            self._connection = MySQLdb.connect(**self.parameters, connect_timeout=int(PATIENCE))
             self._connection.autocommit(True)
         cursor = self._connection.cursor()
         cursor.execute(sql, parameters or None)

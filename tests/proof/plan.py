@@ -71,8 +71,13 @@ def my_name() -> str:
     return os.environ["PROOF_NAME"]
 
 
+def my_directory() -> Path:
+    """Return the directory of the history."""
+    return Path(os.environ["PROOF_HISTORY"])
+
+
 def my_writer() -> Writer:
-    return Writer(Path(os.environ["PROOF_HISTORY"]), my_name())
+    return Writer(my_directory(), my_name())
 
 
 SHARES = {

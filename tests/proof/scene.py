@@ -13,6 +13,7 @@ from example_project.environment.server import PrivateServer
 from tests.proof.crew import Crew
 from tests.proof.disk import Disk
 from tests.proof.history import Fault, Writer, now
+from tests.support.waiting import PATIENCE
 
 
 @dataclass
@@ -42,7 +43,7 @@ class Scene:
 
     def connect(self) -> Any:
         """Open a connection outside Django. Raises ``MySQLdb.Error`` while the server is down."""
-        connection = MySQLdb.connect(**self.parameters, connect_timeout=2)
+        connection = MySQLdb.connect(**self.parameters, connect_timeout=int(PATIENCE))
         connection.autocommit(True)
         with connection.cursor() as cursor:
             cursor.execute("SET innodb_lock_wait_timeout = 1")  # A stopped process keeps its locks.

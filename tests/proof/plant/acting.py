@@ -14,7 +14,7 @@ from django.db import connection
 from django_mqueue import BatchFailure, Delivery, Message, Postpone, Reject
 from django_mqueue.workers.pool import SLOW
 from tests.proof.history import Fault, Finished, Started, Writer, now
-from tests.proof.plan import VISIBILITY, my_name, my_writer
+from tests.proof.plan import VISIBILITY, my_directory, my_name, my_writer
 
 _pause = threading.Event()
 
@@ -119,6 +119,9 @@ def _act(message: Message) -> None:
             raise Reject("never")
         case "overstay":
             _pause.wait(VISIBILITY * 1.6)
+        case "wait":
+            while not (my_directory() / asked["for"]).exists():
+                _pause.wait(0.02)
         case "die":
             history().write(Fault(now(), "killed", my_name()))
             os.kill(os.getpid(), signal.SIGKILL)

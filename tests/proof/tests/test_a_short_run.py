@@ -13,7 +13,7 @@ from tests.proof.run import Options, Run
 from tests.support.sampling import number_of
 
 SHORT = Options(
-    seed=1, seconds=30, every=1.0, rate=150, lease=2.0, threads=4, workers=2, hands=1, publishers=2, slack=8.0,
+    seed=1, seconds=30, every=1.0, rate=150, lease=6.0, threads=4, workers=2, hands=1, publishers=2, slack=8.0,
     takeover=60.0, drain=300.0,
 )  # fmt: skip
 
