@@ -57,7 +57,7 @@ def shown(client: Client, **asked: Any) -> str:
 def test_another_finishes_what_one_that_hangs_had_in_hand(client: Client) -> None:
     """The hanging worker renews its lease and never acks. Only a release ends that."""
     publish_many(TOPIC, [OutgoingMessage(number, key="k") for number in range(3)])
-    with Subscription(TOPIC, GROUP, "hung") as hung, Subscription(TOPIC, GROUP, "healthy") as healthy:
+    with Subscription(TOPIC, GROUP, "hung") as hung:
         held = poll_until(hung, 3)
         page = shown(client, partition="k")
         assert "Release 1 lease of hung on key k, group billing on topic orders?" in page
@@ -67,11 +67,12 @@ def test_another_finishes_what_one_that_hangs_had_in_hand(client: Client) -> Non
         assert told(response) == ["1 lease was released: key k."]
         assert response.redirect_chain[0][0] == f"{url_of('group_partitions')}?topic=orders&group=billing"
         assert written_down() == [("operator", "billing on orders", "1 lease was released: key k.")]
-        again = consume(healthy, 3)
-        assert sorted((one.payload, one.attempt) for one in again) == [(0, 2), (1, 2), (2, 2)]
-        for one in held:
-            with pytest.raises(StaleDelivery):
-                one.ack()
+        with Subscription(TOPIC, GROUP, "healthy") as healthy:
+            again = consume(healthy, 3)
+            assert sorted((one.payload, one.attempt) for one in again) == [(0, 2), (1, 2), (2, 2)]
+            for one in held:
+                with pytest.raises(StaleDelivery):
+                    one.ack()
     assert set(DeliveryState.objects.values_list("acked", "delivered_to", "failure_count")) == {
         (True, "healthy", 0)
     }

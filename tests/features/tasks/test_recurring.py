@@ -485,9 +485,14 @@ def test_several_workers_fire_once_for_each_due_time() -> None:
     with Workers() as workers:
         for _ in range(3):
             workers.run(("django", "runconsumer"), "--tasks", TEST_TASKS=settings)
-        wait_until(lambda: len(logged()) >= 4, "four firings")
-    times = [datetime.strptime(each, "%Y%m%dT%H%M%SZ") for each in logged()]
-    assert times == [times[0] + timedelta(seconds=number) for number in range(len(times))]
+        wait_until(has_four_without_a_gap, "four firings, and none is left out")
+    assert len(set(logged())) == len(logged())
+
+
+def has_four_without_a_gap() -> bool:
+    """A slow worker may enqueue a firing before an earlier one. So the log may have gaps for some time."""
+    times = [datetime.strptime(each, "%Y%m%dT%H%M%SZ") for each in sorted(set(logged()))]
+    return len(times) >= 4 and times == [times[0] + timedelta(seconds=n) for n in range(len(times))]
 
 
 def test_a_firing_whose_worker_is_killed_runs_again_and_has_one_successor(tmp_path: Path) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from django.db import InterfaceError, connections
+from django.db import InterfaceError, connections, transaction
 
 from django_mqueue import Delivery, publish
 from django_mqueue.models import DeliveryState, Message
@@ -48,7 +49,12 @@ def kill(ids: set[int]) -> None:
 
 
 def wait_for_the_idle_timeout(ids: set[int]) -> None:
-    """Do nothing: the handlers have set the ``wait_timeout`` of their sessions to two seconds."""
+    """Do nothing: the handlers have called ``set_idle_timeout``."""
+
+
+def set_idle_timeout(alias: str) -> None:
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SET SESSION wait_timeout = 2")
 
 
 def open_ids() -> set[int]:
@@ -74,9 +80,8 @@ def test_closed_idle_connections_use_no_attempt(kind: str, close: Callable[[set[
         if message.payload == "first":
             together.wait()
             if close is wait_for_the_idle_timeout:
-                for alias in reversed(ALIASES):  # An atomic handler still needs the last one.
-                    with connections[alias].cursor() as cursor:
-                        cursor.execute("SET SESSION wait_timeout = 2")
+                for alias in ALIASES:  # An atomic handler needs its connection until the commit.
+                    transaction.on_commit(partial(set_idle_timeout, alias), using=alias)
 
     for n in range(THREADS):
         publish("t", "first", key=f"k{n}")

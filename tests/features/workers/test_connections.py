@@ -13,10 +13,11 @@ from django_mqueue.models import DeliveryState
 from tests.support.processes import FAST, Worker, Workers, wait_until
 from tests.support.shop.models import Door, Sale, Step
 from tests.support.threads import RawConnection, raw_connection
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-UNHURRIED = {**FAST, "LEASE_DURATION": 30, "LEASE_RENEWAL_INTERVAL": 10, "DISCOVERY_INTERVAL": 0.1}
+UNHURRIED = {**FAST, "LEASE_DURATION": 600, "LEASE_RENEWAL_INTERVAL": 10, "DISCOVERY_INTERVAL": 0.1}
 """The leases are long, so no test here depends on an expired lease."""
 
 
@@ -60,9 +61,15 @@ def kill(connection_id: int) -> None:
 
 
 def started(workers: Workers) -> Worker:
-    """Start a worker that handles number 1 of key k, and so owns its partition."""
+    """Start a worker that handles number 1 of key k, and so owns its partition.
+
+    Its statements wait for a lock until the test kills the connection.
+    """
     publish("orders", {"n": 1}, key="k")
-    worker = workers.start("orders:billing", "--threads", "1", "--name", "w")
+    worker = workers.run(
+        ("django", "runconsumer"), "orders:billing", "--threads", "1", "--name", "w",
+        TEST_LOCK_WAIT=f"{PATIENCE:.0f}",
+    )  # fmt: skip
     wait_until(lambda: DeliveryState.objects.filter(acked=True).count() == 1, "it has begun")
     return worker
 

@@ -54,6 +54,11 @@ if os.environ.get("TEST_LIMIT_FROM_LOCK"):
     limit = pool._limit
     pool._limit = lambda call: limit(call) if has_locked.is_set() else math.inf
 
+if lock_wait := int(os.environ.get("TEST_LOCK_WAIT", "0")):
+    from django_mqueue.store.connection import timeouts
+
+    timeouts.LOCK_WAIT = lock_wait
+
 QUICK = ExponentialBackoff(first=0.05, factor=1, max=0.05, jitter=0)
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from django.dispatch import receiver
 
 from django_mqueue import Message, consumer, signals
+from django_mqueue.workers import signal_dispatcher
 from tests.support.shop.consumers import at_door, note, pause
+
+signal_dispatcher.LINGER = float(os.environ.get("TEST_LINGER", signal_dispatcher.LINGER))
 
 
 @consumer("told", group="listeners")
