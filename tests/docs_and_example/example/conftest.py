@@ -22,10 +22,11 @@ from tests.support.processes import database_url
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE = 240
+LONG_TIMEOUTS = "tests.docs_and_example.example.long_timeouts"
 
 
 class Example:
-    """Runs ``manage.py`` of the example project, on a separate database."""
+    """Runs ``manage.py`` of the example project, on a separate database. ``shop`` gets long timeouts."""
 
     def __init__(self, url: str) -> None:
         self.environment = {
@@ -35,8 +36,9 @@ class Example:
         }
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
+        program = ("-m", LONG_TIMEOUTS) if arguments[0] == "shop" else ("manage.py",)
         return subprocess.Popen(
-            [sys.executable, "manage.py", *arguments],
+            [sys.executable, *program, *arguments],
             cwd=ROOT,
             env=self.environment,
             stdin=subprocess.DEVNULL,
