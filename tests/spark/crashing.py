@@ -139,11 +139,18 @@ class Processes:
         if not condition():
             raise EndedByItself(f"it ended before {what}")
 
-    def kill_when(self, condition: Callable[[], bool], what: str, *, locked: str = "") -> None:
+    def kill_when(
+        self,
+        condition: Callable[[], bool],
+        what: str,
+        *,
+        locked: str = "",
+        prepare: Callable[[], object] = lambda: None,
+    ) -> None:
         """Stop all processes when the condition is true, and kill them if it is still true then.
 
         ``locked``: hold this topic's row lock meanwhile, so that no process can register, move or leave. If the job
-        waits for that lock too early, release the lock and try again.
+        waits for that lock too early, release the lock and try again. ``prepare`` is called before each try.
         """
 
         def lock() -> None:
@@ -153,6 +160,7 @@ class Processes:
         def caught() -> bool:
             if not self.worker.running:
                 raise EndedByItself(f"it ended before {what}")
+            prepare()
             with HeldTransaction(lock) if locked else nullcontext():
                 if not _soon(condition):
                     return False
@@ -181,17 +189,21 @@ class Running(Processes):
         goal = committed(self.job.checkpoint) + batches
         self.until(lambda: committed(self.job.checkpoint) >= goal, f"{batches} more batches are durable")
 
-    def kill_between_sink_and_group(self, topic: str, group: str) -> None:
+    def kill_between_sink_and_group(
+        self, topic: str, group: str, prepare: Callable[[], object] = lambda: None
+    ) -> None:
         """Kill all processes when a batch is durable, but its group has not moved.
 
-        The group waits for the topic's lock.
+        The group waits for the topic's lock. ``prepare`` publishes messages for the batch, if there may be none.
         """
 
         def is_behind() -> bool:
             batch = committed(self.job.checkpoint)
             return batch >= 0 and stands_at(group, topic) < ended(self.job.checkpoint, batch, topic)
 
-        self.kill_when(is_behind, "a batch is durable, and the group behind it", locked=topic)
+        self.kill_when(
+            is_behind, "a batch is durable, and the group behind it", locked=topic, prepare=prepare
+        )
 
 
 def finish(

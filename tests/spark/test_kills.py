@@ -31,18 +31,22 @@ def test_a_killed_job_goes_on_and_each_message_is_in_one_batch(
     job = Job({**asked, "minPartitions": "2"}, checkpoint, tmp_path)
     published = 0
 
-    def run() -> AbstractContextManager[Running]:
-        """Publish more messages, because the run before may have read all of them, and start a run."""
+    def more() -> None:
+        """Publish more messages, because the job may have read all of them."""
         nonlocal published
         publish_many(TOPIC, range(published, published + ROWS))
         published += ROWS
+
+    def run() -> AbstractContextManager[Running]:
+        more()
         return job.run(every="50 milliseconds")
 
     def at_work(running: Running) -> None:
         running.has_committed(2)
         assert running.kill(TASKS), "there was no task to be killed"
+        more()
         running.has_committed(1)
-        running.kill_between_sink_and_group(TOPIC, GROUP)
+        running.kill_between_sink_and_group(TOPIC, GROUP, prepare=more)
 
     with collecting(TOPIC):
         crash(run, at_work)
