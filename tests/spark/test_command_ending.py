@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from django_mqueue.spark.cli.program import PROGRAM
+from django_mqueue.spark.java import find_java
 from tests.support.processes import Worker, wait_until
 from tests.support.waiting import SPARK_PATIENCE
 
@@ -17,6 +18,15 @@ from .commands import NO_DJANGO, SMALL, command, started_by, wait_for_nothing_le
 pytestmark = [pytest.mark.spark, pytest.mark.exhaustive]
 
 TRYING = ("tests.spark.trying",)
+
+
+def java_home(place: Path, script: str) -> str:
+    """Return a new Java home, whose program ``java`` is this shell script."""
+    (place / "bin").mkdir()
+    java = place / "bin" / "java"
+    java.write_text(f"#!/bin/sh\n{script}\n")
+    java.chmod(0o755)
+    return str(place)
 
 
 def has_begun(worker: Worker, what: str) -> None:
@@ -36,7 +46,7 @@ def test_the_first_signal_ends_it_between_two_steps(number: signal.Signals) -> N
     with command(TRYING, ("steps", "0.5", *SMALL), NO_DJANGO) as worker:
         has_begun(worker, "step 1\n")
         worker.send(number)
-        assert worker.wait(300) == 0
+        assert worker.wait(SPARK_PATIENCE) == 0
         wait_for_nothing_left(worker.pid)
         *_, before, last = [
             line for line in worker.output().splitlines() if "step" in line or "ended" in line
@@ -52,14 +62,24 @@ def test_the_first_signal_ends_it_between_two_steps(number: signal.Signals) -> N
     ids=["that goes on", "that answers"],
 )
 def test_a_verb_ends_when_the_first_signal_comes_while_spark_starts(
-    words: tuple[str, ...], code: int
+    words: tuple[str, ...], code: int, tmp_path: Path
 ) -> None:
-    with command(TRYING, (*words, *SMALL), NO_DJANGO) as worker:
+    """Java waits for a file, so that Spark cannot have started before the signal comes."""
+    door = tmp_path / "door"
+    home = java_home(
+        tmp_path,
+        f'[ "$1" = -version ] || while [ ! -e {door} ]; do sleep 0.1; done; exec {find_java().home}/bin/java "$@"',
+    )
+    with command(TRYING, (*words, *SMALL), {**NO_DJANGO, "JAVA_HOME": home}) as worker:
         wait_until(
-            lambda: any("SparkSubmit" in line for line in started_by(worker.pid).values()), "Java runs"
+            lambda: any("SparkSubmit" in line for line in started_by(worker.pid).values()),
+            "Java runs",
+            seconds=SPARK_PATIENCE,
         )
         worker.send(signal.SIGINT)
-        assert worker.wait(300) == code
+        has_begun(worker, "a second signal stops at once")
+        door.touch()
+        assert worker.wait(SPARK_PATIENCE) == code
         wait_for_nothing_left(worker.pid)
         said = worker.output()
     assert "stopped while Spark was starting: nothing was done" in said
@@ -105,7 +125,7 @@ def test_a_java_that_is_gone_is_told() -> None:
         busy(worker)
         (java,) = [pid for pid, line in started_by(worker.pid).items() if "deploy.SparkSubmit" in line]
         os.kill(java, signal.SIGKILL)
-        assert worker.wait(300) == 1
+        assert worker.wait(SPARK_PATIENCE) == 1
         assert "Spark's Java process ended during the work" in worker.output()
         assert "Traceback" not in worker.output()
         wait_for_nothing_left(worker.pid)
@@ -117,12 +137,9 @@ def test_a_java_that_is_gone_is_told() -> None:
     ids=["broken", "old"],
 )
 def test_a_java_that_does_not_do_is_an_error(version: int, said: str, tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    java = tmp_path / "bin" / "java"
-    java.write_text(f'#!/bin/sh\n[ "$1" = -version ] && echo \'version "{version}"\' >&2 || exit 1\n')
-    java.chmod(0o755)
-    with command(TRYING, ("steps", "1", *SMALL), {**NO_DJANGO, "JAVA_HOME": str(tmp_path)}) as worker:
-        assert worker.wait(300) == 1
+    home = java_home(tmp_path, f'[ "$1" = -version ] && echo \'version "{version}"\' >&2 || exit 1')
+    with command(TRYING, ("steps", "1", *SMALL), {**NO_DJANGO, "JAVA_HOME": home}) as worker:
+        assert worker.wait(SPARK_PATIENCE) == 1
         assert f"{PROGRAM} steps: " in worker.output()
         assert said in worker.output()
         assert "Traceback" not in worker.output()

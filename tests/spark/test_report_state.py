@@ -87,7 +87,7 @@ def test_two_reports_at_once_leave_the_session_as_it_was(
     def together(*arguments: Any) -> Any:
         both.wait()
         if threading.current_thread() is first:
-            assert second_is_done.wait(60)
+            assert second_is_done.wait(SPARK_PATIENCE)
         return counted(*arguments)
 
     monkeypatch.setattr(counting, "counted", together)
@@ -105,7 +105,7 @@ def test_two_reports_at_once_leave_the_session_as_it_was(
         run()
     finally:
         second_is_done.set()
-        first.join(60)
+        first.join(SPARK_PATIENCE)
         found = spark.conf.get(SHUFFLES)
         spark.conf.set(SHUFFLES, str(before))
     assert (failures, found) == ([], "200")
