@@ -17,7 +17,7 @@ from django_mqueue.models import SubscriberHeartbeat
 
 from .commands import NO_DJANGO, SMALL, arguments_of, command
 from .crashing import Processes
-from .pausing import PAUSE_BEFORE
+from .pausing import PAUSE_BEFORE, PAUSE_UNTIL
 from .streams import stands_at
 
 TOPIC, GROUP = "orders", "archive"
@@ -31,19 +31,25 @@ def verb(
     """Run an archive verb as a process.
 
     Everything that it started is killed at the end. The heartbeats of earlier runs expire first, so the new run takes
-    over at once. ``pause_before``: the verb waits forever before this step (see ``pausing``).
+    over at once. ``pause_before``: the verb waits before this step until ``door`` exists (see ``pausing``).
     """
     SubscriberHeartbeat.objects.filter(consumer_group=GROUP).update(heartbeat_at=0)
     environment = {
         **NO_DJANGO,
         "MQUEUE_PASSWORD": str(connection.settings_dict["PASSWORD"]),
         PAUSE_BEFORE: pause_before,
+        PAUSE_UNTIL: str(door(place)),
     }
     needs = arguments_of(options) if name == "archive" else ()
     words = (name, "--topic", TOPIC, *arguments, *needs, *SMALL, "--master", "local[2,3]", "--to", str(place))
     program = "tests.spark.pausing" if pause_before else "django_mqueue.spark"
     with command((program,), words, environment) as worker:
         yield Processes(worker)
+
+
+def door(place: Path) -> Path:
+    """Return the path of the file for which a paused verb waits."""
+    return place.with_name(f"{place.name}.door")
 
 
 @dataclass(frozen=True)

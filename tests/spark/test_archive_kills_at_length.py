@@ -21,9 +21,11 @@ from django_mqueue.models import Message
 from tests.support.fixtures import with_settings
 from tests.support.processes import wait_until
 from tests.support.subscribers import collect
+from tests.support.waiting import SPARK_PATIENCE
 
 from .archive_crashing import (
     TOPIC,
+    door,
     is_ahead_of_its_group,
     is_between_its_tables,
     kill_at_pause,
@@ -120,17 +122,16 @@ def test_two_compactions_at_once_one_of_which_is_killed_when_it_has_committed(
     def is_done() -> bool:
         return version(place) > before
 
-    with verb("compact", options, place) as slow:
+    with verb("compact", options, place, pause_before="messages") as slow:
         slow.until(lambda: is_compacting(place, known), "it writes a file")
-        slow.send(signal.SIGSTOP)
         assert not is_done()
         crash(
             lambda: verb("compact", options, place),
             lambda run: run.kill_when(is_done, "it has committed"),
         )
         assert numbers(place) == list(range(3000))
-        slow.send(signal.SIGCONT)
-        assert slow.worker.wait(120) == 1
+        door(place).touch()
+        assert slow.worker.wait(SPARK_PATIENCE) == 1
         assert "table messages was not changed" in slow.worker.output()
     assert version(place) == before + 1
     assert numbers(place) == list(range(3000))
@@ -205,7 +206,7 @@ def test_a_run_that_stood_still_for_long_does_no_harm_to_the_one_that_took_its_p
     publish_many(TOPIC, range(50_000))
     place = tmp_path / "archive"
     rows = ("--batch-rows", "1000")
-    with collecting(TOPIC), verb("archive", options, place, *rows) as slow:
+    with collecting(TOPIC), verb("archive", options, place, *rows, pause_before="messages 2") as slow:
         slow.until(lambda: version(place) >= 2, "two batches are there")
         slow.until(lambda: bool(unused(place)), "a batch is being written")
         slow.send(
@@ -214,8 +215,9 @@ def test_a_run_that_stood_still_for_long_does_no_harm_to_the_one_that_took_its_p
         with verb("archive", options, place, *rows) as heir:
             assert heir.worker.wait(300) == 0
         publish_many(TOPIC, range(50_000, 60_000))
+        door(place).touch()
         slow.send(signal.SIGCONT)
-        code = slow.worker.wait(120)
+        code = slow.worker.wait(SPARK_PATIENCE)
         print(code, slow.worker.output()[-1000:])
         assert "Traceback" not in slow.worker.output()
         finish(lambda: verb("archive", options, place))
