@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
+from unittest.mock import patch
 
 import django
 from django.core.management import execute_from_command_line
@@ -18,10 +19,11 @@ TIMEOUT = 4 * PATIENCE
 
 def main() -> None:
     django.setup()
+    from django_mqueue import request
     from example_project.shop import orders
     from example_project.shop.management.commands import shop
 
-    orders.request = partial(orders.request, timeout=TIMEOUT)
+    patch.object(orders, "request", partial(request, timeout=TIMEOUT)).start()
     shop.TIMEOUT = TIMEOUT
     execute_from_command_line(sys.argv)
 
