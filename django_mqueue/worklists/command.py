@@ -199,10 +199,23 @@ def _take_steps(options: dict[str, Any], write: Callable[[str], object]) -> Iter
         except ValueError as problem:
             yield str(problem)
             continue
-        if refused := bulk([item], verb, **given):
-            yield refused[number]
-        else:
+        try:
+            refused = bulk([item], verb, **given).get(number)
+        except Error:
+            if not _hides_error_of(item):
+                raise
+            refused = ""
+        if refused is None:
             write(f"item {number}: {item.state}")
+        elif _hides_error_of(item):
+            yield f"item {number}: its work failed; the error is masked"
+        else:
+            yield refused
+
+
+def _hides_error_of(item: WorkItem) -> bool:
+    """Return whether the work of the item has failed, and the mask of its source may hide a part of the error."""
+    return item.failed_in_work and conf.is_masked(item.topic)
 
 
 def _item(number: int) -> WorkItem:

@@ -114,7 +114,7 @@ def _with_attributes(
 
 
 def _check(worklist: str | None, wanted: Sequence[str]) -> None:
-    """Raise ``WorklistError`` if the worklist does not declare a state. Without one: if no worklist declares it."""
+    """Raise ``WorklistError`` for a state that the worklist, or if it is None any worklist, does not have."""
     searched = worklists() if worklist is None else [worklist_of(worklist)]
     known = dict.fromkeys((*BUILT_IN, *(state for each in searched for state in each.options.states)))
     for state in wanted:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error, connections, models, transaction
 
-from .. import conf
 from ..exceptions import MQueueError
 from ..policy.durations import moment, moment_ms, to_ms
 from ..policy.encoding import check_whole_numbers
@@ -116,8 +115,7 @@ def bulk(items: Iterable[WorkItem], verb: str, **arguments: Any) -> dict[int, st
             refused[item.pk] = f"item {item.pk} is locked by another step: try again"
         except Exception as problem:
             logger.exception("step of a work item failed: %s %s", verb, item.pk)
-            text = "its text is masked; the log has it" if conf.is_masked(item.topic) else problem
-            refused[item.pk] = f"item {item.pk}: {type(problem).__name__}: {text}"
+            refused[item.pk] = f"item {item.pk}: {type(problem).__name__}: {problem}"
     return refused
 
 

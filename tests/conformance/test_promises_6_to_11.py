@@ -131,16 +131,18 @@ class TestPromise7AttemptsAreReal:
         dead: list[Delivery] = []
         worker = system.start_worker(Handler("t", "g", max_attempts=2), threads=8)
 
-        def died_or_buried() -> bool:
+        def died_or_dead_lettered() -> bool:
             dead.extend(letters.poll())
             return bool(dead) or not worker.running
 
         for _ in range(10):
-            until(died_or_buried, "the worker dies, or the poison is a dead letter")
+            until(died_or_dead_lettered, "the worker dies, or the poison is a dead letter")
             if dead:
                 break
             worker.kill()
             worker = system.start_worker(Handler("t", "g", max_attempts=2), threads=8)
+        else:
+            pytest.fail("ten workers died, and there is no dead letter")
         until(lambda: sorted({*notes.numbers("end")}) == [0, 1, 3, 4, 5], "its neighbours were handled")
         assert [letter.payload["n"] for letter in dead] == [2]
         worker.ask_to_stop()

@@ -1,8 +1,8 @@
 """The command ``django_mqueue.spark``, which waits before a step of a run.
 
 ``MQUEUE_TEST_PAUSE_BEFORE`` names the step and how many of its kind are done before, as in ``deliveries 1``. The step
-is the commit of a table, or ``group``, the move of the group. The command waits until the file exists that
-``MQUEUE_TEST_PAUSE_UNTIL`` names. Run it as ``python -m tests.spark.pausing VERB …``.
+is the commit of a table, or ``group``, the move of the group. The command waits until the file at
+``MQUEUE_TEST_PAUSE_UNTIL`` exists. Run it as ``python -m tests.spark.pausing VERB …``.
 """
 
 from __future__ import annotations

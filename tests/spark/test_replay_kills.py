@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 ROWS, KEYS = 1200, ("ada", "bob", "cyd", None)
-RATE, SOME = 5, 20
-"""At this rate, a run takes minutes after the kill at ``SOME`` messages. A slow test still kills it in time."""
+RATE, KILL_AFTER = 5, 20
+"""At ``RATE`` messages per second, a run lasts four minutes. So the test kills it before its end on a slow machine."""
 
 
 @pytest.fixture
@@ -98,11 +98,11 @@ def test_a_killed_replay_goes_on_and_stores_nothing_twice(
     with eating("again", "billing") as got:
         with run(options, *named, "--rate", str(RATE), "--yes") as worker:
             wait_until(
-                lambda: len(got) >= SOME or not worker.running, "some are eaten", seconds=SPARK_PATIENCE
+                lambda: len(got) >= KILL_AFTER or not worker.running, "some are eaten", seconds=SPARK_PATIENCE
             )
             assert worker.running, "it ended before it could be killed"
             kill(worker)
-        assert SOME <= len(got) < ROWS, "it was over before it was killed"
+        assert KILL_AFTER <= len(got) < ROWS, "it was over before it was killed"
         wait_until(lambda: not in_log("again"), "all of them are deleted")
         found = replay(
             spark, "orders", "spring", source=place, to="again", group="billing" if alone else None, options=options,
@@ -132,7 +132,7 @@ def test_a_killed_backfill_goes_on_and_the_group_is_given_each_message_once(
 
             def some() -> bool:
                 lanes = Offset.objects.filter(partition_key__startswith="backfill-lane")
-                return sum(row.scan_offset for row in lanes) >= SOME or not worker.running
+                return sum(row.scan_offset for row in lanes) >= KILL_AFTER or not worker.running
 
             wait_until(some, "some are copied", seconds=SPARK_PATIENCE)
             assert worker.running, "it ended before it could be killed"

@@ -86,7 +86,7 @@ class Command(BaseCommand):
 
         try:
             _database(None)
-        except Refused as error:
+        except (Refused, ImproperlyConfigured) as error:
             raise CommandError(str(error)) from error
         return run(options, self.stdout.write)
 

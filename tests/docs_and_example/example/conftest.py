@@ -21,12 +21,12 @@ from django_mqueue.workers.registry import unregister
 from tests.support.processes import database_url
 
 ROOT = Path(__file__).resolve().parents[3]
-PATIENCE = 240
+PATIENCE = 600
 LONG_TIMEOUTS = "tests.docs_and_example.example.long_timeouts"
 
 
 class Example:
-    """Runs ``manage.py`` of the example project, on a separate database. ``shop`` gets long timeouts."""
+    """Runs ``manage.py`` of the example project, on a separate database. For ``shop``, it is ``long_timeouts``."""
 
     def __init__(self, url: str) -> None:
         self.environment = {

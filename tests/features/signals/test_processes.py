@@ -41,25 +41,36 @@ def done() -> int:
     return DeliveryState.objects.filter(topic="told", acked=True).count()
 
 
+def has_no_owner() -> bool:
+    return not PartitionLease.objects.exclude(holder="").exists()
+
+
 def numbers(group: str) -> Counter[int]:
     return Counter(Step.objects.filter(consumer_group=group).values_list("number", flat=True))
 
 
-def test_a_worker_that_is_stopped_leaves_its_group_at_once_and_hears_out_its_receivers(
-    workers: Workers,
-) -> None:
-    """The worker sends all signals to a slow receiver. It waits only some seconds for a receiver that hangs."""
+def test_a_worker_that_is_stopped_leaves_its_group_at_once_and_sends_all_signals(workers: Workers) -> None:
+    """The first receiver waits for a door, which opens when the worker has left. All others then get their signals.
+
+    The second worker waits only some seconds, because the door stays shut.
+    """
     worker = start(workers, TEST_LINGER=str(PATIENCE))
-    publish_many("told", [OutgoingMessage({"n": n}, id=str(n), kind="slow") for n in range(30)])
+    publish("told", {"n": 0}, id="0", kind="hang")
+    publish_many("told", [OutgoingMessage({"n": n}, id=str(n)) for n in range(1, 30)])
     wait_until(lambda: done() == 30, "all are handled")
-    assert worker.stop() == 0
+    worker.send(signal.SIGTERM)
+    wait_until(has_no_owner, "it has left")
+    assert sum(numbers("heard").values()) < 30
+    door = Door.objects.create(name="receiver")
+    assert worker.wait() == 0
     assert numbers("heard") == Counter(range(30))
 
+    door.delete()
     worker = start(workers)
     publish("told", {"n": 100}, id="100", kind="hang")
     wait_until(lambda: done() == 31, "it is handled")
     worker.send(signal.SIGTERM)
-    wait_until(lambda: not PartitionLease.objects.exclude(holder="").exists(), "it has left")
+    wait_until(has_no_owner, "it has left")
     assert worker.wait() == 0
     assert numbers("heard")[100] == 0
 

@@ -77,19 +77,23 @@ def test_it_is_cancelled_and_comes_again(limited: Limited) -> None:
     assert "await asyncio.sleep(FAR)" in seen.messages[1].last_error
 
 
-def test_it_is_an_attempt_however_the_handler_takes_it() -> None:
+def test_it_is_an_attempt_however_the_handler_takes_it(limited: Limited) -> None:
     """The handler catches the cancellation, or raises another exception. The attempt still fails."""
     publish_all("t", range(2))
+    cancelled: list[Any] = []
 
     async def handle(message: Message) -> None:
         try:
-            await asyncio.sleep(FAR)
+            with limited():
+                await asyncio.sleep(FAR)
         except asyncio.CancelledError:
+            cancelled.append(message.payload)
             if message.payload:
                 raise Postpone(5) from None
 
     with registered("t", handle, max_runtime=LIMIT, retry=LATER):
-        run()
+        run(threads=1)
+    assert sorted(cancelled) == [0, 1]
     assert states() == [(False, 1, 0)] * 2
 
 

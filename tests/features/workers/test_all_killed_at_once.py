@@ -26,12 +26,12 @@ def ended() -> int:
 
 
 @pytest.mark.timeout(180)
-def test_what_they_had_in_hand_comes_again_within_lease_and_visibility_and_attempts_are_right() -> None:
+def test_what_they_had_in_hand_comes_again_and_attempts_are_right() -> None:
     """Three workers are killed while handlers run, and three others start.
 
     Each message that reached a handler has used an attempt. The others, prefetched or not, have used none.
-    Nothing is dead-lettered. Ten handlers wait at a door until all are killed. The visibility timeouts end an hour
-    later, so only the leases let the others claim the messages.
+    Nothing is dead-lettered. Ten handlers wait at a door until all are killed. The test moves the
+    visibility timeouts by an hour, so that the others claim the messages only because the workers are dead.
     """
     publish_many(
         "orders",

@@ -11,11 +11,11 @@ from unittest.mock import Mock
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import OperationalError
+from django.db import IntegrityError, OperationalError
 from django.test import override_settings
 from django.utils import timezone
 
-from django_mqueue import Topic
+from django_mqueue import MQueueError, Topic
 from django_mqueue.service import topics
 from django_mqueue.worklists import WorkItem, Worklist, figures
 
@@ -71,16 +71,15 @@ def test_show_masks_what_the_mask_of_the_source_hides(refunds: type[Worklist]) -
     assert (shown["payload"], shown["result"]) == ({"amount": 10}, {"refunded": 10})
 
 
-def test_an_error_of_the_work_is_masked(refunds: type[Worklist]) -> None:
+@pytest.mark.parametrize("error", [RuntimeError, ValueError, MQueueError, IntegrityError])
+def test_an_error_of_the_work_is_masked(refunds: type[Worklist], error: type[Exception]) -> None:
     item = an_item(50)
     item.take(by=user("ann", "take"))
-    fails.append(RuntimeError("the IBAN is DE02"))
+    fails.append(error("the IBAN is DE02"))
     mask = {"refund-requests": {"MASK": "tests.features.worklists.test_pages.mask"}}
     with (
         override_settings(MQUEUE={"TOPICS": mask}),
-        pytest.raises(
-            CommandError, match=rf"^item {item.pk}: RuntimeError: its text is masked; the log has it$"
-        ),
+        pytest.raises(CommandError, match=rf"^item {item.pk}: its work failed; the error is masked$"),
     ):
         mqueue("finish", item.pk, "--by", "ann")
 
@@ -145,11 +144,15 @@ def test_errors(refunds: type[Worklist], arguments: list[str], error: str) -> No
         mqueue(*arguments)
 
 
-def test_a_database_that_does_not_exist(refunds: type[Worklist]) -> None:
-    with (
-        override_settings(MQUEUE={"DATABASE": "typo"}),
-        pytest.raises(CommandError, match=r"""MQUEUE\["DATABASE"\] 'typo' is no entry of DATABASES"""),
-    ):
+@pytest.mark.parametrize(
+    ("setting", "error"),
+    [
+        ({"DATABASE": "typo"}, r"""MQUEUE\["DATABASE"\] 'typo' is no entry of DATABASES"""),
+        ("typo", "MQUEUE must be a dictionary"),
+    ],
+)
+def test_a_wrong_setting(refunds: type[Worklist], setting: Any, error: str) -> None:
+    with override_settings(MQUEUE=setting), pytest.raises(CommandError, match=error):
         mqueue("list", "refunds")
 
 

@@ -37,7 +37,7 @@ def test_a_batch_that_ends_with_an_error_was_silent_too(tmp_path: Path) -> None:
         wait_until(lambda: now() > started()[0].at + LEASE * 1e9, "the lease is over")
         (tmp_path / "door").touch()
         wait_until(lambda: "abandoned" in [fault.kind for fault in faults()], "the answer fails")
-    first = [fault.kind for fault in faults()].index("abandoned")  # A slow start may also be a silence.
+    first = [fault.kind for fault in faults()].index("abandoned")  # A slow start also writes both.
     silent, heard, abandoned = faults()[first - 2 : first + 1]
     assert [silent.kind, heard.kind] == ["silent", "heard"]
     assert silent.at <= started()[0].at < heard.at <= abandoned.at

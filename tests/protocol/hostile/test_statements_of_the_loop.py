@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,8 +93,14 @@ class Sent:
         return any(sql.startswith(beginning) for sql, _ in self.all)
 
 
+TOPICS = ("plain", "atomic", "batch", "strict")
+handled: set[tuple[str, str | None]] = set()
+"""Topics and keys."""
+
+
 def handle(message: Message) -> None:
     """Settle the message as the payload says. The second attempt succeeds."""
+    handled.add((message.topic, message.key))
     verb = message.payload
     if message.attempt == 1 and verb in ("retry", "aside"):
         raise Retry(delay=7200 if verb == "aside" else 0)
@@ -106,17 +112,22 @@ def handle(message: Message) -> None:
 def sent() -> Sent:
     """All statements of the loop of a worker that has every kind of handler and every kind of message."""
     sent = Sent()
-    for topic in ("plain", "atomic", "batch", "strict"):
+    handled.clear()
+    for topic in TOPICS:
         subscribe(topic, "g")
         verbs = ["ack", "retry", "reject"] + (["aside"] if topic == "plain" else [])
         publish_many(topic, [OutgoingMessage(verb, key=f"{verb}-{n}") for verb in verbs for n in range(3)])
-        publish(topic, "ack", delay=0.5)
+        publish(topic, "ack", delay=0.5, key="delayed")
 
     def work() -> None:
         with connection.execute_wrapper(sent.note):
             runner.run()
 
-    def all_are_given_up() -> bool:
+    def handle_all(messages: Sequence[Message]) -> None:
+        handled.update((message.topic, message.key) for message in messages)
+
+    def give_up_all() -> bool:
+        """Let all partitions be idle for long enough. Return whether the worker has given them up."""
         for subscriber in list(runner._joined):
             with subscriber.state.lock:
                 for partition in subscriber.state.partitions.values():
@@ -127,16 +138,21 @@ def sent() -> Sent:
         override_settings(MQUEUE=ALL_DUE),
         registered("plain", handle, visibility_timeout=0.3),
         registered("atomic", handle, atomic=True),
-        registered("batch", lambda messages: None, batch=True),
+        registered("batch", handle_all, batch=True),
         registered("strict", handle, strict=True),
     ):
-        runner = Runner(handlers(["plain", "atomic", "batch", "strict"]), RunOptions(max_seconds=120))
+        runner = Runner(handlers([*TOPICS]), RunOptions(max_seconds=120))
         with Background(work) as running:
             try:
                 wait_until(
+                    lambda: {(topic, "delayed") for topic in TOPICS} <= handled,
+                    "all are handled",
+                    seconds=LONG,
+                )
+                wait_until(
                     lambda: not Row.objects.filter(topic="plain").exists(), "all is deleted", seconds=LONG
                 )
-                wait_until(all_are_given_up, "partitions are given up", seconds=LONG)
+                wait_until(give_up_all, "partitions are given up", seconds=LONG)
             finally:
                 runner.stop()
                 running.result()

@@ -1,4 +1,4 @@
-"""A handler, and a receiver that hangs or is slow if the message's kind says so."""
+"""A handler, and a receiver that waits for a door if the message's kind says so."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.dispatch import receiver
 
 from django_mqueue import Message, consumer, signals
 from django_mqueue.workers import signal_dispatcher
-from tests.support.shop.consumers import at_door, note, pause
+from tests.support.shop.consumers import at_door, note
 
 signal_dispatcher.LINGER = float(os.environ.get("TEST_LINGER", signal_dispatcher.LINGER))
 
@@ -23,7 +23,5 @@ def handle(message: Message) -> None:
 def hear(*, id: str, kind: str, attempt: int, offset: int, **arguments: Any) -> None:
     if kind == "hang":
         at_door("receiver")
-    elif kind == "slow":
-        pause(0.02)
     heard = Message(offset, id, "told", "", {"n": int(id)}, kind, "heard", attempt, arguments["published_at"])
     note("end", heard)
