@@ -41,7 +41,8 @@ def verb(
         PAUSE_UNTIL: str(door(place)),
     }
     needs = arguments_of(options) if name == "archive" else ()
-    words = (name, "--topic", TOPIC, *arguments, *needs, *SMALL, "--master", "local[2,3]", "--to", str(place))
+    topic = () if "--clean" in arguments else ("--topic", TOPIC)  # It deletes files of all topics.
+    words = (name, *topic, *arguments, *needs, *SMALL, "--master", "local[2,3]", "--to", str(place))
     program = "tests.spark.pausing" if pause_before else "django_mqueue.spark"
     with command((program,), words, environment) as worker:
         yield Processes(worker)

@@ -124,6 +124,7 @@ def test_two_compactions_at_once_one_of_which_is_killed_when_it_has_committed(
 
     with verb("compact", options, place, pause_before="messages") as slow:
         slow.until(lambda: is_compacting(place, known), "it writes a file")
+        slow.send(signal.SIGSTOP)
         assert not is_done()
         crash(
             lambda: verb("compact", options, place),
@@ -131,6 +132,7 @@ def test_two_compactions_at_once_one_of_which_is_killed_when_it_has_committed(
         )
         assert numbers(place) == list(range(3000))
         door(place).touch()
+        slow.send(signal.SIGCONT)
         assert slow.worker.wait(SPARK_PATIENCE) == 1
         assert "table messages was not changed" in slow.worker.output()
     assert version(place) == before + 1

@@ -32,11 +32,14 @@ def test_a_killed_job_goes_on_and_each_message_is_in_one_batch(
     published = 0
 
     def publish_more() -> None:
-        """Publish more messages if the job may have read nearly all of them."""
+        """Publish more messages, because the job may have read all of them."""
         nonlocal published
+        publish_many(TOPIC, range(published, published + ROWS))
+        published += ROWS
+
+    def stay_ahead() -> None:
         if published - stands_at(GROUP, TOPIC) < ROWS:
-            publish_many(TOPIC, range(published, published + ROWS))
-            published += ROWS
+            publish_more()
 
     def run() -> AbstractContextManager[Running]:
         publish_more()
@@ -47,7 +50,7 @@ def test_a_killed_job_goes_on_and_each_message_is_in_one_batch(
         assert running.kill(TASKS), "there was no task to be killed"
         publish_more()
         running.has_committed(1)
-        running.kill_between_sink_and_group(TOPIC, GROUP, prepare=publish_more)
+        running.kill_between_sink_and_group(TOPIC, GROUP, prepare=stay_ahead)
 
     with collecting(TOPIC):
         crash(run, at_work)
