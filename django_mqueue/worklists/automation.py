@@ -10,9 +10,12 @@ from django.db import Error
 from ..exceptions import Postpone, Reject, Retry, StaleDelivery
 from ..messages import Message
 from ..policy.backoff import ExponentialBackoff, policy_of
+from ..policy.durations import DURATION_MAX_MS, moment_ms
 from ..protocol.delivery import Delivery
 from ..store.failures import WORKER_DIED
 from ..store.queries import job_rows
+from ..store.queries.group_rows import now_ms
+from ..workers.handler_calls import Exhausted
 from ..workers.registry import Limits
 from . import states, steps
 from .models import WorkItem
@@ -55,14 +58,29 @@ def handle(worklist: Worklist, delivery: Delivery) -> None:
         return
     if delivery.kind == steps.WORK:
         _work(item, delivery)
+    elif delivery.status.failures >= TIMER_LIMITS.max_attempts:
+        raise Exhausted(WORKER_DIED)
     elif delivery.kind == steps.RETURN:
         state = states.ASSIGNED if item.assignee_id is not None else states.UNASSIGNED
         steps.system_change(item, "returned", state=state, delayed_until=None)
     elif delivery.kind == steps.REMIND:
-        steps.record(item, "reminded", None, "", item.state)
-    else:
-        steps.record(item, "overdue", None, "", item.state)
+        _record_once(item, "reminded")
+    elif (early_ms := moment_ms("due_at", item.due_at) - now_ms(item.using)) > 0:
+        raise Postpone(min(early_ms, DURATION_MAX_MS) / 1000)  # An operator has sent it before its time.
+    elif _record_once(item, "overdue"):
         worklist.escalate(item)
+
+
+def _record_once(item: WorkItem, step: str) -> bool:
+    """Record a step of the due date, unless it was recorded since the due date was set. Return whether it is new.
+
+    After a reset or a redelivery, the handler gets the message of a due date a second time.
+    """
+    found = item.history.filter(step__in=(step, "due_changed")).values_list("step", flat=True)
+    if list(found)[-1:] == [step]:
+        return False
+    steps.record(item, step, None, "", item.state)
+    return True
 
 
 def _work(item: WorkItem, delivery: Delivery) -> None:

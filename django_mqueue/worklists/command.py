@@ -208,7 +208,7 @@ def _take_steps(options: dict[str, Any], write: Callable[[str], object]) -> Iter
         if refused is None:
             write(f"item {number}: {item.state}")
         elif _hides_error_of(item):
-            yield f"item {number}: its work failed; the error is masked"
+            yield f"item {number}: its work failed; the error is masked, see the log"
         else:
             yield refused
 

@@ -98,24 +98,28 @@ def bulk(items: Iterable[WorkItem], verb: str, **arguments: Any) -> dict[int, st
     """Take a step with each item, in a transaction of its own. Return why steps were refused, by the items' numbers.
 
     ``verb``: the name of a method of ``WorkItem``, such as ``"assign"``. ``arguments``: its arguments, for all items.
-    Errors of ``work`` other than ``MQueueError`` and ``ValueError`` are also logged. Raises ``ValueError`` for an
-    unknown verb, and database errors other than deadlocks and lock wait timeouts.
+    Errors of ``work`` are also logged. Raises ``ValueError`` for an unknown verb, and database errors other than
+    deadlocks and lock wait timeouts.
     """
     if verb not in states.VERBS:
         raise ValueError(f"verb must be one of {', '.join(states.VERBS)}, not {verb!r}")
     refused = {}
     for item in items:
+        item.failed_in_work = False
         try:
             getattr(item, verb)(**arguments)
-        except (MQueueError, ValueError) as problem:
-            refused[item.pk] = str(problem)
-        except Error as problem:
-            if not is_retriable(problem):
-                raise
-            refused[item.pk] = f"item {item.pk} is locked by another step: try again"
         except Exception as problem:
-            logger.exception("step of a work item failed: %s %s", verb, item.pk)
-            refused[item.pk] = f"item {item.pk}: {type(problem).__name__}: {problem}"
+            is_refusal = isinstance(problem, (MQueueError, ValueError))
+            if item.failed_in_work or not (is_refusal or isinstance(problem, Error)):
+                logger.exception("step of a work item failed: %s %s", verb, item.pk)
+            if is_refusal:
+                refused[item.pk] = str(problem)
+            elif not isinstance(problem, Error):
+                refused[item.pk] = f"item {item.pk}: {type(problem).__name__}: {problem}"
+            elif is_retriable(problem):
+                refused[item.pk] = f"item {item.pk} is locked by another step: try again"
+            else:
+                raise
     return refused
 
 

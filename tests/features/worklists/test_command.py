@@ -72,16 +72,21 @@ def test_show_masks_what_the_mask_of_the_source_hides(refunds: type[Worklist]) -
 
 
 @pytest.mark.parametrize("error", [RuntimeError, ValueError, MQueueError, IntegrityError])
-def test_an_error_of_the_work_is_masked(refunds: type[Worklist], error: type[Exception]) -> None:
+def test_an_error_of_the_work_is_masked_and_logged(
+    refunds: type[Worklist], error: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
     item = an_item(50)
     item.take(by=user("ann", "take"))
     fails.append(error("the IBAN is DE02"))
     mask = {"refund-requests": {"MASK": "tests.features.worklists.test_pages.mask"}}
     with (
         override_settings(MQUEUE={"TOPICS": mask}),
-        pytest.raises(CommandError, match=rf"^item {item.pk}: its work failed; the error is masked$"),
+        pytest.raises(
+            CommandError, match=rf"^item {item.pk}: its work failed; the error is masked, see the log$"
+        ),
     ):
         mqueue("finish", item.pk, "--by", "ann")
+    assert f"{error.__name__}: the IBAN is DE02" in caplog.text
 
 
 def test_several_items_and_a_refusal(refunds: type[Worklist]) -> None:

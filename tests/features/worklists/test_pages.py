@@ -292,7 +292,9 @@ class TestSteps:
         assert [client.get(url, query).status_code for client in clients] == [403, 403, 200]
         assert [client.post(url, query).status_code for client in clients] == [403, 403, 400]
 
-    def test_the_error_of_the_work_is_masked(self, refunds: type[Worklist]) -> None:
+    def test_the_error_of_the_work_is_masked_and_logged(
+        self, refunds: type[Worklist], caplog: pytest.LogCaptureFixture
+    ) -> None:
         ann, item = user("ann", "take"), an_item(50)
         item.take(by=ann)
         mask = {"refund-requests": {"MASK": "tests.features.worklists.test_pages.mask"}}
@@ -301,6 +303,7 @@ class TestSteps:
             page = press(client_of(ann), "finish", item)
             assert f"Item {item.pk}: its work failed. The error is masked." in page
             assert "4711" not in page
+        assert "no card 4711" in caplog.text
         fails.append(ValueError("no card 4711"))
         assert "no card 4711" in press(client_of(ann), "finish", item)
 

@@ -67,6 +67,33 @@ MUTATIONS: tuple[Mutation, ...] = (
         "features/worklists/test_automation.py::test_a_message_that_a_user_publishes_does_not_end_a_review[return]",
     ),
     mutation(
+        "an item escalates once for each due date",
+        "after a reset of the worklist's topic, overdue items escalate a second time",
+        "worklists/automation.py",
+        "    if list(found)[-1:] == [step]:\n        return False\n",
+        "",
+        "features/worklists/test_due.py::test_an_item_escalates_once_for_each_due_date[repeat0]",
+        "features/worklists/test_due.py::test_an_item_escalates_once_for_each_due_date[repeat1]",
+    ),
+    mutation(
+        "an item is not overdue before its due date",
+        "an operator who delivers the message of a due date now makes the item overdue",
+        "worklists/automation.py",
+        "now_ms(item.using)) > 0:",
+        "now_ms(item.using)) > 1 << 62:",
+        "features/worklists/test_due.py::test_deliver_now_makes_no_item_overdue_before_its_time[due0]",
+        "features/worklists/test_due.py::test_deliver_now_makes_no_item_overdue_before_its_time[due1]",
+    ),
+    mutation(
+        "an escalation that kills its worker ends after as many attempts as one that fails",
+        "one overdue item kills a thousand workers",
+        "worklists/automation.py",
+        "    elif delivery.status.failures >= TIMER_LIMITS.max_attempts:\n        raise Exhausted(WORKER_DIED)\n",
+        "",
+        "features/worklists/test_due.py"
+        "::test_an_escalation_that_has_killed_its_worker_each_time_is_a_dead_letter",
+    ),
+    mutation(
         "a comment has the state of the item when it is written",
         "an item that has ended seems open again to those who read its steps",
         "worklists/models.py",
