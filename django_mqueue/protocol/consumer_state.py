@@ -256,7 +256,7 @@ class ConsumerState:
             for receipt in sorted(self.unconfirmed):
                 found = there.get(receipt)
                 open_here = self.in_flight.get(receipt.offset)
-                if found is not None and not found[1]:
+                if found is not None and not found.in_flight:
                     callbacks.append(self.unconfirmed.pop(receipt))
                 elif found is None or open_here is None or open_here.status.receipt != receipt:
                     # It was settled in the meantime, or this subscriber no longer owns it.

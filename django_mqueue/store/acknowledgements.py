@@ -8,7 +8,7 @@ while it reads them. Otherwise the server uses a temporary table, and MariaDB 10
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.backends.utils import CursorWrapper
 
@@ -20,6 +20,15 @@ from .delivery_state import Receipt, matching
 from .leases import Holder
 
 NO_RESULTS: Mapping[Receipt, bytes] = {}
+
+
+class State(NamedTuple):
+    """The state of a delivery. ``is_parked``: it is acknowledged in the log, because its retry is parked."""
+
+    acked: bool
+    in_flight: bool
+    failures: int
+    is_parked: bool = False
 
 
 class Deliveries:
@@ -167,18 +176,18 @@ class Deliveries:
         )
         return {Receipt(p, int(o), int(t)) for p, o, t in cursor.fetchall()}
 
-    def states(self, cursor: CursorWrapper) -> dict[Receipt, tuple[bool, bool, int]]:
-        """Return (acknowledged, in flight, failures) of deliveries whose token is unchanged. Ignore their leases."""
+    def states(self, cursor: CursorWrapper) -> dict[Receipt, State]:
+        """Return the states of deliveries whose token is unchanged. Ignore their leases."""
         if not self.receipts:
             return {}
         cursor.execute(
-            "SELECT x.p, x.o, x.t, s.acked, s.in_flight, s.failure_count"
+            f"SELECT x.p, x.o, x.t, s.acked, s.in_flight, s.failure_count, s.invisible_until = {PARKED_AT}"
             f" FROM {values_table(('p', 'o', 't'), len(self.receipts))} x"
             " STRAIGHT_JOIN queue_delivery_state s FORCE INDEX (PRIMARY) ON s.consumer_group = %s AND s.topic = %s"
             " AND s.partition_key = x.p AND s.message_offset = x.o AND s.delivery_token = x.t",
             [*flat(self.receipts), self.holder.group, self.holder.topic],
         )
         return {
-            Receipt(p, int(o), int(t)): (bool(acked), bool(in_flight), int(failures))
-            for p, o, t, acked, in_flight, failures in cursor.fetchall()
+            Receipt(p, int(o), int(t)): State(bool(acked), bool(in_flight), int(failures), bool(is_parked))
+            for p, o, t, acked, in_flight, failures, is_parked in cursor.fetchall()
         }

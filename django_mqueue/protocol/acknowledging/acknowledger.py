@@ -19,7 +19,7 @@ from ...policy import names
 from ...policy.durations import to_ms
 from ...policy.ids import new_token, uuid7
 from ...store import dead_letters
-from ...store.acknowledgements import Deliveries
+from ...store.acknowledgements import Deliveries, State
 from ...store.connection import session
 from ...store.delivery_state import Receipt
 from ...store.failures import clip
@@ -62,7 +62,7 @@ class Acknowledger:
         """
         ended = [d for d in deliveries if d.status.settled_by not in ("", "ack")]
         todo = [d for d in deliveries if not d.status.settled_by]
-        expected = {d.status.receipt: (True, False, d.status.failures) for d in todo}
+        expected = {d.status.receipt: _acked(d) for d in todo}
 
         def work(cursor: CursorWrapper) -> set[Receipt]:
             mine, handed = self._of(todo), self._of(starting)
@@ -102,7 +102,7 @@ class Acknowledger:
             if done == len(todo):
                 _call_then(todo)
                 return set()
-            expected = {d.status.receipt: (True, False, d.status.failures) for d in todo}
+            expected = {d.status.receipt: _acked(d) for d in todo}
             return _not_settled(cursor, mine, done, expected) or set(expected)
 
         stale = session.run(self.state.using, work) if todo else set[Receipt]()
@@ -120,9 +120,7 @@ class Acknowledger:
             return
         with suppress(Error):
             there = session.run(self.state.using, self._of(deliveries).states)
-            self.note_ack(
-                [d for d in deliveries if there.get(d.status.receipt) == (True, False, d.status.failures)]
-            )
+            self.note_ack([d for d in deliveries if there.get(d.status.receipt) == _acked(d)])
 
     def nack(self, delivery: Delivery, delay: float | timedelta, error: str) -> bool:
         """Count a failed attempt. Put the message back, or dead-letter it after the last attempt."""
@@ -144,9 +142,8 @@ class Acknowledger:
         delay_ms = to_ms("delay", delay)
         verb, settlement = "postpone" if error is None else "nack", Settlement(error, delay_ms)
         if is_parked(self.state, delay_ms):
-            return self._settle(
-                deliveries, verb, settlement, partial(self._park, delay_ms=delay_ms, error=error)
-            )
+            park = partial(self._park, delay_ms=delay_ms, error=error)
+            return self._settle(deliveries, verb, settlement, park, is_parked=True)
 
         def change(cursor: CursorWrapper, mine: Deliveries) -> int:
             return mine.put_back(cursor, delay_ms, error)
@@ -157,9 +154,7 @@ class Acknowledger:
         """Finish messages in the log and schedule them again for the group."""
         state, parked = self.state, 0
         for receipt in mine.receipts:
-            # A postponement leaves the same failure count as an ack. A new token distinguishes the two.
-            token = new_token() if error is None else None
-            if Deliveries(state.holder, [receipt]).finish(cursor, error, token, is_parked=True):
+            if Deliveries(state.holder, [receipt]).finish(cursor, error, is_parked=True):
                 generation, partition = state.registration_generation, receipt.partition
                 what = ParkedRetry(state.group, state.topic, partition, receipt.offset, generation, uuid7())
                 parked_retries.park(cursor, what, delay_ms, counted=error is not None)
@@ -190,7 +185,7 @@ class Acknowledger:
             free = self._of(deliveries).lock_unlocked(cursor).receipts
             rest = self._of(d for d in deliveries if d.status.receipt not in free)
             there = rest.states(cursor)
-            taken = {receipt for receipt, (_, in_flight, _) in there.items() if in_flight}
+            taken = {receipt for receipt, found in there.items() if found.in_flight}
             busy = rest.in_flight_receipts(cursor, locking=False) & taken if taken else set()
             locked = [d for d in deliveries if d.status.receipt in busy and not d.status.settled_by]
             gone = (set(rest.receipts) - there.keys()) | (taken - busy)
@@ -272,16 +267,19 @@ class Acknowledger:
         change: Change,
         due_in: int | None = None,
         counted: bool = True,
+        is_parked: bool = False,
     ) -> bool:
         """Apply ``change`` to deliveries that are not settled, and update the consumer state.
 
         ``settlement``: what signals report. ``due_in``: milliseconds until the retry; None if the message is finished
-        in the log. ``counted``: an error is a failed attempt.
+        in the log. ``counted``: an error is a failed attempt. ``is_parked``: ``change`` parks the retries.
         """
         failed = settlement.error is not None
         more = int(failed and counted)
         todo = [d for d in deliveries if not d.status.settled_by]
-        expected = {d.status.receipt: (due_in is None, False, d.status.failures + more) for d in todo}
+        expected = {
+            d.status.receipt: State(due_in is None, False, d.status.failures + more, is_parked) for d in todo
+        }
 
         def work(cursor: CursorWrapper) -> set[Receipt]:
             mine = self._of(todo)
@@ -309,6 +307,11 @@ class Acknowledger:
         return Deliveries(self.state.holder, [d.status.receipt for d in deliveries])
 
 
+def _acked(delivery: Delivery) -> State:
+    """Return the state of the delivery after an ack."""
+    return State(True, False, delivery.status.failures)
+
+
 def _call_then(deliveries: Sequence[Delivery], stale: Collection[Receipt] = ()) -> None:
     """Call ``then`` of each delivery that is not stale, in the transaction of the ack."""
     for delivery in deliveries:
@@ -334,7 +337,7 @@ def is_parked(state: ConsumerState, delay_ms: int) -> bool:
 
 
 def _not_settled(
-    cursor: CursorWrapper, mine: Deliveries, changed: int, expected: Mapping[Receipt, tuple[bool, bool, int]]
+    cursor: CursorWrapper, mine: Deliveries, changed: int, expected: Mapping[Receipt, State]
 ) -> set[Receipt]:
     """Return the receipts that are not settled, by this attempt or by an earlier one whose result is unknown."""
     if changed == len(expected):

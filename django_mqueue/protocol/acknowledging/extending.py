@@ -73,7 +73,7 @@ def _extend_outside(state: ConsumerState, left: set[Receipt], visible_ms: int) -
             stale |= left - extended - locked
             left = locked
             there = session.run(state.using, Deliveries(state.holder, left).states) if left else {}
-            settled_here = {r for r, (acked, in_flight, _) in there.items() if acked or not in_flight}
+            settled_here = {r for r, found in there.items() if found.acked or not found.in_flight}
             if left <= settled_here or time.monotonic() > deadline:
                 return stale | left
             time.sleep(0.02)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -171,7 +172,7 @@ def test_who_has_lost_the_delivery_sets_nothing_aside() -> None:
 
 @pytest.mark.parametrize("verb", ["nack", "postpone"])
 def test_a_commit_that_was_not_heard_of_sets_aside_once(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server commits, and the connection breaks. A repeated nack succeeds; a repeated postponement is refused."""
+    """The server commits, and the connection breaks. Repeating the call succeeds."""
     publish("t", 1)
     with Subscription("t", "g") as subscription:
         (delivery,) = poll_until(subscription, 1)
@@ -181,12 +182,28 @@ def test_a_commit_that_was_not_heard_of_sets_aside_once(verb: str, monkeypatch: 
 
         monkeypatch.setattr(delivery.status.acknowledger.state, "note_settled", lambda *a, **k: None)
         assert answer()
-        if verb == "nack":
-            assert answer()
-        else:
-            with pytest.raises(StaleDelivery):
-                answer()
+        assert answer()
     assert len(list(scheduled("t"))) == 1
+
+
+@pytest.mark.parametrize("first", ["ack", "postpone"])
+def test_an_ack_and_a_long_postponement_are_not_taken_for_each_other(
+    first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The subscription does not know that the first call has committed. The other call is refused."""
+    publish("t", 1)
+    with Subscription("t", "g") as subscription:
+        (delivery,) = poll_until(subscription, 1)
+        calls: dict[str, Callable[[], bool]] = {
+            "ack": delivery.ack,
+            "postpone": lambda: delivery.postpone(HOURS),
+        }
+        monkeypatch.setattr(delivery.status.acknowledger.state, "note_settled", lambda *a, **k: None)
+        assert calls.pop(first)()
+        (other,) = calls.values()
+        with pytest.raises(StaleDelivery):
+            other()
+    assert len(list(scheduled("t"))) == (first == "postpone")
 
 
 def test_reset_forgets_what_was_set_aside_before() -> None:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 from django.db import OperationalError, connection
 
-from django_mqueue import Delivery, MQueueError, Subscription, publish
+from django_mqueue import Delivery, MQueueError, Subscription, publish, scheduled, signals
 from django_mqueue.models import DeliveryState
+from tests.features.signals.listening import listening
 from tests.support.subscribers import engine_of, poll_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -114,6 +115,26 @@ def test_an_answer_that_is_committed_is_known_at_the_next_poll(verb: str, end: C
         ended_by(end, first, verb)
         (following,) = poll_until(subscription, 1)
         assert following.payload == (1 if verb in ("nack", "postpone") else 2)
+
+
+@pytest.mark.parametrize("verb", ["nack", "postpone"])
+def test_a_committed_retry_after_hours_is_known_at_the_next_poll(verb: str) -> None:
+    """The retry is parked outside the log. The poll sends the signal, and forgets the delivery."""
+    publish(TOPIC, 1, key="k")
+    with listening(signals.failed, signals.postponed) as heard, Subscription(TOPIC, GROUP) as subscription:
+        (delivery,) = poll_until(subscription, 1)
+        connection.set_autocommit(False)
+        try:
+            assert getattr(delivery, verb)(delay=7200)
+            connection.commit()
+        finally:
+            connection.set_autocommit(True)
+        assert heard.names == []
+        assert subscription.poll() == []
+        assert heard.names == ["failed" if verb == "nack" else "postponed"]
+        assert not engine_of(subscription).in_flight
+    (waits,) = scheduled(TOPIC)
+    assert waits.attempts == (1 if verb == "nack" else 0)
 
 
 @pytest.mark.parametrize("verb", ["ack", "atomic"])

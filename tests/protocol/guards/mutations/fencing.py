@@ -255,7 +255,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "an ack that is rolled back by SQL counts: its message is not delivered again, and a strict key"
         " continues",
         "protocol/consumer_state.py",
-        "if found is not None and not found[1]:",
+        "if found is not None and not found.in_flight:",
         "if found is not None:",
         f"{_MANUAL}::test_an_answer_that_is_rolled_back_leaves_its_delivery_open[nack-by SQL]",
     ),

@@ -140,12 +140,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         f"{_ASIDE}::test_reset_forgets_what_was_set_aside_before",
     ),
     mutation(
-        "a long postponement changes the receipt of the delivery",
+        "a long postponement is distinguished from an ack",
         "an ack of the same delivery from another thread is mistaken for the postponement",
         "protocol/acknowledging/acknowledger.py",
-        "token = new_token() if error is None else None",
-        "token = None",
-        f"{_ASIDE}::test_a_commit_that_was_not_heard_of_sets_aside_once[postpone]",
+        "d.status.failures + more, is_parked) for d in todo",
+        "d.status.failures + more) for d in todo",
+        f"{_ASIDE}::test_an_ack_and_a_long_postponement_are_not_taken_for_each_other[ack]",
     ),
     mutation(
         "strict order parks no retries",
