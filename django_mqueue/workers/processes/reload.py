@@ -22,13 +22,16 @@ CHANGED = 3
 def run_with_reload(work: Callable[[], None], stop: Callable[[], None]) -> None:
     """Call ``work`` in a thread of the inner process. When a file changes or SIGTERM arrives, call ``stop`` and wait.
 
-    ``stop`` may be called before ``work`` has begun.
+    If ``work`` has not begun by then, neither is called.
     """
     if os.environ.get(autoreload.DJANGO_AUTORELOAD_ENV) != "true":
         sys.exit(_Outer().run())
-    ended = threading.Event()
+    # The thread that acquires it first decides whether ``work`` is called. It is never released.
+    first, ended = threading.Lock(), threading.Event()
 
     def main() -> None:
+        if not first.acquire(blocking=False):
+            return
         try:
             work()
         finally:
@@ -43,8 +46,9 @@ def run_with_reload(work: Callable[[], None], stop: Callable[[], None]) -> None:
             # Two SIGTERMs may arrive: one for the whole group of processes, and one from the outer process.
             signal.signal(signal.SIGTERM, _ignore)
     finally:
-        stop()
-        ended.wait()
+        if not first.acquire(blocking=False):
+            stop()
+            ended.wait()
 
 
 class _Outer:

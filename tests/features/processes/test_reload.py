@@ -38,6 +38,21 @@ def put(message):
     act(message)
 """
 
+STOPS_AT_ITS_START = """
+import os
+import signal
+import threading
+
+from django.utils import autoreload
+
+def start_django(*arguments, **options):
+    os.kill(os.getppid(), signal.SIGTERM)
+    threading.Event().wait()
+
+autoreload.start_django = start_django
+"""
+"""The inner process sends SIGTERM to the outer one, and waits for its signal before the worker's thread starts."""
+
 
 class Project:
     """A Django project with the app ``shelf``. ``write`` changes one of its files."""
@@ -151,10 +166,11 @@ def test_a_signal_finishes_what_runs_and_ends_the_command(
 def test_two_signals_to_the_worker_let_it_finish_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal to the whole group and the one of the outer process arrive one after the other."""
     done: list[str] = []
-    stopped = threading.Event()
+    begun, stopped = threading.Event(), threading.Event()
 
     def first(main: Callable[[], None]) -> None:
         threading.Thread(target=main).start()
+        assert begun.wait(PATIENCE)
         raise SystemExit
 
     def second(number: int, handler: object) -> None:
@@ -162,6 +178,7 @@ def test_two_signals_to_the_worker_let_it_finish_too(monkeypatch: pytest.MonkeyP
             raise SystemExit
 
     def work() -> None:
+        begun.set()
         assert stopped.wait(PATIENCE)
         done.append("worked")
 
@@ -171,6 +188,14 @@ def test_two_signals_to_the_worker_let_it_finish_too(monkeypatch: pytest.MonkeyP
     with pytest.raises(SystemExit):
         run_with_reload(work, stopped.set)
     assert done == ["worked"]
+
+
+def test_sigterm_before_the_worker_begins_ends_the_command(project: Project) -> None:
+    project.write("models.py", STOPS_AT_ITS_START)
+    with Workers() as workers:
+        worker = start(workers, project)
+        assert worker.wait() == 0
+        assert "version 1" not in worker.output()
 
 
 def test_the_second_signal_ends_the_command_at_once(project: Project) -> None:

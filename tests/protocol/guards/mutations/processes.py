@@ -57,4 +57,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "self.left = max(self.left, report.left)",
         f"{_TESTS}::test_drain_exits_with_0_if_another_child_did_what_was_left",
     ),
+    mutation(
+        "runconsumer --reload does not wait for a worker that has not begun",
+        "after a SIGTERM at its very start, the command waits for a second one",
+        "workers/processes/reload.py",
+        "        if not first.acquire(blocking=False):\n            stop()\n            ended.wait()\n",
+        "        stop()\n        ended.wait()\n",
+        "features/processes/test_reload.py::test_sigterm_before_the_worker_begins_ends_the_command",
+    ),
 )
