@@ -13,6 +13,7 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from django_mqueue import Delivery, Message, Postpone, publish
+from django_mqueue.models import PartitionLease
 from django_mqueue.workers import executor, pool
 from tests.features.batch.batches import AT_ONCE, LATER, errors, publish_all, states
 from tests.support.processes import wait_until
@@ -48,6 +49,11 @@ def limited(hanging: Hanging, monkeypatch: pytest.MonkeyPatch) -> Limited:
     monkeypatch.setattr(executor, "asyncio", SimpleNamespace(timeout=timeout))
     monkeypatch.setattr(pool, "CANCEL_GRACE", PATIENCE)
     return block
+
+
+def given_up(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the warnings about handlers that were given up."""
+    return [r.message for r in caplog.records if "handler exceeded max_runtime" in r.message]
 
 
 def test_it_is_cancelled_and_comes_again(limited: Limited) -> None:
@@ -155,11 +161,67 @@ def test_one_that_blocks_its_loop_is_given_up_like_a_plain_one(
     with registered("t", handle, max_runtime=LIMIT, retry=AT_ONCE):
         assert "ack 1, nack 1" in run(threads=1)
         hanging.let_go()
-    (told,) = [
-        record.message for record in caplog.records if "handler exceeded max_runtime" in record.message
-    ]
+    (told,) = given_up(caplog)
     assert "hanging.hang()" in told
     assert states() == [(True, 1, 1)]
+
+
+def test_one_that_ignores_its_cancellation_is_given_up(
+    hanging: Hanging, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another thread replaces the worker's only one. The next attempt succeeds while the first one still runs."""
+    publish("t", 1)
+    ends: list[str] = []
+
+    async def handle(message: Message) -> None:
+        if message.attempt > 1:
+            return
+        try:
+            await asyncio.sleep(FAR)
+        except asyncio.CancelledError:
+            ends.append("cancelled")
+            with hanging.go.limited():
+                async with asyncio.timeout(PATIENCE):
+                    while not hanging.go.is_set():
+                        await asyncio.sleep(0.01)
+            ends.append("ended")
+
+    with registered("t", handle, max_runtime=LIMIT, retry=AT_ONCE):
+        assert "ack 1, nack 1" in run(threads=1)
+        assert ends == ["cancelled"]
+        hanging.let_go()
+    assert ends == ["cancelled", "ended"]
+    (told,) = given_up(caplog)
+    assert "await asyncio.sleep(0.01)" in told
+    assert states() == [(True, 1, 1)]
+
+
+def test_one_that_cleans_up_after_its_cancellation_is_not_given_up(
+    limited: Limited, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The worker renews its lease twice while the handler cleans up. So it has checked the time limit since."""
+    publish("t", 1, key="k")
+    ends: list[str] = []
+
+    def clean_up() -> None:
+        for _ in range(2):
+            before = PartitionLease.objects.get().lease_renewed_at
+            later = PartitionLease.objects.filter(lease_renewed_at__gt=before)
+            wait_until(lambda: given_up(caplog) or later.exists(), "the worker renews its lease")  # noqa: B023
+        ends.append("cleaned up")
+
+    async def handle(message: Message) -> None:
+        with limited():
+            try:
+                await asyncio.sleep(FAR)
+            finally:
+                await sync_to_async(clean_up)()
+
+    with registered("t", handle, max_runtime=LIMIT, retry=LATER):
+        assert "nack 1" in run(threads=1)
+    assert given_up(caplog) == []
+    assert ends == ["cleaned up"]
+    assert states() == [(False, 1, 0)]
 
 
 def test_one_without_a_limit_is_told_of_with_what_it_awaits(caplog: pytest.LogCaptureFixture) -> None:

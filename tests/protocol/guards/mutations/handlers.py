@@ -7,7 +7,7 @@ from .mutation import Mutation, mutation
 _BATCHES = "features/batch/test_batches.py"
 _HANGING = "features/time_limits/test_workers.py"
 _SHARING, _TURNS = "features/workers/test_sharing.py", "unit/policy/test_turns.py"
-_LOTS = "features/workers/test_lots.py"
+_LOTS, _ASYNC = "features/workers/test_lots.py", "features/time_limits/test_async.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(
@@ -57,6 +57,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        if alike[0].overdue or subscriber.careful:\n",
         "        if subscriber.careful:\n",
         f"{_HANGING}::test_a_handler_with_open_transactions_of_its_own",
+    ),
+    mutation(
+        "an async handler that ignores its cancellation is given up",
+        "its worker waits for it, and its other messages wait too",
+        "workers/pool.py",
+        "(CANCEL_GRACE if call.cancels else 0)",
+        "(math.inf if call.cancels else 0)",
+        f"{_ASYNC}::test_one_that_ignores_its_cancellation_is_given_up",
+    ),
+    mutation(
+        "an async handler has time to end after its cancellation",
+        "a handler that cleans up counts as hanging, and a few of them end the worker",
+        "workers/pool.py",
+        "(CANCEL_GRACE if call.cancels else 0)",
+        "0",
+        f"{_ASYNC}::test_one_that_cleans_up_after_its_cancellation_is_not_given_up",
     ),
     mutation(
         "autocommit is on before a commit hook or a retry policy of the user runs",
