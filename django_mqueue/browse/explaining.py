@@ -31,7 +31,7 @@ EXPLANATIONS = {
     DEAD_LETTERED: gettext_lazy(
         "It became a dead letter, which was purged, or was redriven as a message that is now deleted."
     ),
-    REDRIVEN: gettext_lazy("It became a dead letter, and was redriven."),
+    REDRIVEN: gettext_lazy("It became a dead letter, and was redriven or redelivered."),
     REMOVED: gettext_lazy("It was removed by hand: no handler received it after that."),
     SET_ASIDE: gettext_lazy("Its retry was parked outside the log, and was then moved back or removed."),
     BEFORE_START: gettext_lazy("The group's start position is after it."),
@@ -145,7 +145,7 @@ def _times(found: MessageTimeline, state: GroupState, facts: Facts | None) -> It
         ) % values
     for copy in found.copies:
         if message.outcome == REDRIVEN and copy.offset > message.offset and copy.group in ("", state.group):
-            yield _("The redriven message is %(offset)s.") % {"offset": copy.offset}
+            yield _("The new message is %(offset)s.") % {"offset": copy.offset}
 
 
 def of_message(

@@ -13,7 +13,7 @@ HANDLED, SKIPPED, DEAD_LETTERED, REDRIVEN, REMOVED, SET_ASIDE, BEFORE_START, NOT
 - ``handled``: a handler acknowledged it.
 - ``skipped``: the handler's filter did not match.
 - ``dead_lettered``: it is, or was, a dead letter.
-- ``redriven``: its dead letter was redriven.
+- ``redriven``: its dead letter was redriven, or was purged and the message was redelivered.
 - ``removed``: an operator removed it.
 - ``set_aside``: its retry is, or was, parked.
 - ``before_start``: the group began after it.
@@ -39,7 +39,7 @@ def outcome(
     """Return the outcome of a message that is acknowledged.
 
     ``state``: columns of the group's delivery state. ``errors``: its failed attempts. ``has_dead_letter``: its dead
-    letter exists. ``was_redriven``: the log holds a redriven copy of the message for the group.
+    letter exists. ``was_redriven``: the log holds a later copy of the message for the group.
     """
     if has_dead_letter:
         return DEAD_LETTERED

@@ -11,7 +11,7 @@ from django.db.models import F
 from django.test import Client
 
 from django_mqueue import Subscription, publish, purge, redrive, reset, subscribe
-from django_mqueue.inspect import group_figures, latency, messages, rates, remove, send_to_front
+from django_mqueue.inspect import group_figures, latency, messages, rates, redeliver, remove, send_to_front
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.policy.outcomes import OUTCOMES
 from tests.admin.looking import html_of, text
@@ -78,7 +78,7 @@ def test_what_a_filter_skips() -> None:
 
 
 def test_what_was_given_up() -> None:
-    """Check the outcome with a dead letter, after its redrive, and after its purge."""
+    """Check the outcome with a dead letter, after its redrive, after its purge, and after a redelivery."""
     first, second = (publish(TOPIC, n, key=f"k{n}", id=f"id-{n}").offset for n in range(2))
     with Subscription(TOPIC, GROUP, name="w") as subscription:
         for delivery in poll_until(subscription, 2):
@@ -89,11 +89,13 @@ def test_what_was_given_up() -> None:
     assert ended()[:2] == [("done", "redriven"), ("done", "dead_lettered")]
     client = staff("view_message", "view_deliverystate")
     assert badge(client, first)[0] == "redriven"
-    assert badge(client, first)[1].startswith("It became a dead letter, and was redriven.")
+    assert badge(client, first)[1].startswith("It became a dead letter, and was redriven or redelivered.")
     assert badge(client, second)[0] == "dead-lettered"
     with Subscription(TOPIC, GROUP, name="w") as subscription:
         poll_until(subscription, 1)[0].ack()
     assert [outcome for _, outcome in ended()] == ["redriven", "dead_lettered", "handled"]
+    assert redeliver(TOPIC, group=GROUP, id="id-1") == 1
+    assert [outcome for _, outcome in ended()][:2] == ["redriven", "redriven"]
 
 
 def test_an_attempt_that_failed_before_is_no_end() -> None:
