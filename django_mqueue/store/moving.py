@@ -20,6 +20,9 @@ AT_THE_FRONT = 2
 Not ``outcomes.PARKED_AT``: a message that is removed afterwards keeps it, and would seem to be parked.
 """
 
+_REMOVAL = f"JSON_OBJECT('at', {NOW_MS}, 'attempt', 0, 'by', '', 'error', '{REMOVED_BY_HAND}')"
+"""The note among the errors of a message that was removed. It is no attempt."""
+
 Message = tuple[str, int]
 """Partition and offset."""
 
@@ -66,9 +69,10 @@ def finish_waiting(
     """Acknowledge messages that wait for a retry, as removed by hand. A new token makes late acks stale."""
     cursor.execute(
         "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY)"
-        f" SET s.errors = {failures.appended_errors()}, s.acked = 1, s.acked_at = {NOW_MS}, s.delivery_token = %s"
+        f" SET s.errors = {failures.appended_errors(_REMOVAL)}, s.acked = 1, s.acked_at = {NOW_MS},"
+        " s.delivery_token = %s"
         f" WHERE s.consumer_group = %s AND s.topic = %s AND ({_each(messages)}) AND s.acked = 0 AND s.in_flight = 0",
-        [REMOVED_BY_HAND, REMOVED_BY_HAND, token, group, topic, *flat(messages)],
+        [token, group, topic, *flat(messages)],
     )
 
 
@@ -87,8 +91,7 @@ def insert_acknowledged(
     cursor: CursorWrapper, group: str, topic: str, messages: Sequence[PendingMessage], token: int
 ) -> set[int]:
     """Insert an acknowledged delivery state for each message that has none. Return their offsets."""
-    note = f"JSON_OBJECT('at', {NOW_MS}, 'attempt', 0, 'by', '', 'error', '{REMOVED_BY_HAND}')"
-    errors = f"JSON_ARRAY_APPEND(%s, '$', {note})"
+    errors = f"JSON_ARRAY_APPEND(%s, '$', {_REMOVAL})"
     newest = [replace(m, errors=m.errors[1 - failures.ERRORS_KEPT :]) for m in messages]
     return _begin(cursor, group, topic, newest, token, f"1, {NOW_MS}, {NOW_MS}", errors)
 

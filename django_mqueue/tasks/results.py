@@ -134,7 +134,8 @@ def result_of(id: JobId, alias: str, row: Row) -> TaskResult[Any]:
     )
     finished = status in (TaskResultStatus.SUCCESSFUL, TaskResultStatus.FAILED)
     attempt = int(row["retry_count"] or 0) + int(row["handed"] or 0)
-    starts = [_as_django(to_datetime(error.get("since", error["at"]))) for error in errors]
+    attempts = [error for error in errors if error.get("by")]  # Without the note that the job was removed.
+    starts = [_as_django(to_datetime(error.get("since", error["at"]))) for error in attempts]
     if row["handed"] and row["delivered_to"]:
         starts.append(_as_django(to_datetime(row["delivered_at"])))
     result: TaskResult[Any] = TaskResult(

@@ -117,16 +117,19 @@ def test_errors_of_a_delivery_newest_first(admin_client: Client) -> None:
                 "by": "worker-2",
                 "error": "KeyError: two\n\nTraceback 2",
             },
+            {"at": 1_767_268_802_000, "attempt": 0, "by": "", "error": "removed by hand"},
         ],
     )
     html = html_of(admin_client, links(admin_client, "deliverystate")[0])
     errors = first_shown(admin_client, "deliverystate")["all_errors"]
     assert re.search(
+        r"2026-01-01 12:00:02.000 UTC\s*removed by hand\s*"
         r"Attempt 2, by worker-2, 2026-01-01 12:00:01.000 UTC\s*KeyError: two\n\nTraceback 2\s*"
         r"Attempt 1, by worker-1, 2026-01-01 12:00:00.000 UTC\s*ValueError: <one>",
         errors,
     )
     assert "ValueError: &lt;one&gt;" in html
+    assert "Attempt 0" not in errors
 
 
 def test_errors_of_another_shape(admin_client: Client) -> None:

@@ -185,9 +185,7 @@ class History:
         if done.failures and done.ended is not None and done.failures[-1][0] == done.ended:
             errors[-1]["attempt"] = done.deliveries
         if done.ending == "removed":
-            errors.append(
-                {"at": done.ended, "attempt": done.deliveries, "by": "w", "error": "removed by hand"}
-            )
+            errors.append({"at": done.ended, "attempt": 0, "by": "", "error": "removed by hand"})
         return DeliveryState(
             consumer_group=done.group, topic=self.topic,
             partition_key=done.of.key if done.of.key is not None else f" {done.of.offset % 16}",

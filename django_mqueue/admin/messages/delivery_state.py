@@ -150,13 +150,16 @@ class DeliveryStateAdmin(GroupTable):
 
 
 def _caption(error: dict[str, Any]) -> str:
-    """Return the title of a failed attempt as HTML."""
+    """Return the title of a failed attempt, or of a removal, as HTML."""
     at = error.get("at")
+    time = moment(at if isinstance(at, int) else None)
+    if error.get("attempt") == 0:  # The note that the message was removed.
+        return time
     return format_html(
         _("Attempt {attempt}, by {subscriber}, {time}"),
         attempt=error.get("attempt", "?"),
         subscriber=printable(str(error.get("by", "?"))),
-        time=moment(at if isinstance(at, int) else None),
+        time=time,
     )
 
 

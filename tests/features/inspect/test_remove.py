@@ -137,11 +137,14 @@ def test_a_running_worker_finds_out_and_its_watermark_moves() -> None:
 
 def test_one_that_waits_keeps_its_errors() -> None:
     published(1)
-    with Subscription(TOPIC, GROUP) as subscription:
+    with Subscription(TOPIC, GROUP, name="w") as subscription:
         poll_until(subscription, 1)[0].nack(delay=60, error="no")
     remove(TOPIC, group=GROUP)
     (message,) = messages(TOPIC, group=GROUP)
-    assert [e.error for e in message.errors] == ["no", "removed by hand"]
+    assert [(e.attempt, e.by, e.error) for e in message.errors] == [
+        (1, "w", "no"),
+        (0, "", "removed by hand"),
+    ]
     assert (message.status, message.attempts, message.failures) == ("done", 1, 1)
 
 

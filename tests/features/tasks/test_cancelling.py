@@ -34,6 +34,7 @@ def test_a_job_that_waits_fails_and_does_not_run() -> None:
     first.refresh()
     assert first.status == "FAILED"
     assert "removed" in first.errors[-1].traceback
+    assert (first.started_at, first.last_attempted_at) == (None, None)
     assert not cancel(first.id)
     assert not cancel(second.id)
 
