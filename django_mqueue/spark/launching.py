@@ -32,6 +32,9 @@ SECRETS = (PASSWORD, "DATABASE_URL")
 SECRET_REFERENCE = ".secretKeyRef."
 """Part of a Kubernetes setting's key. The value of such a setting is the secret's name, not the secret."""
 
+CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
+"""An environment variable. PySpark sets it for a session of a Spark Connect server, and keeps it after its end."""
+
 SERVER_TIMEOUT = 15.0
 """Seconds in which a Spark Connect server must answer. PySpark would try for ten minutes without a message."""
 
@@ -71,6 +74,8 @@ def session(
         check_client()
         check_server(remote)
         builder = builder.remote(remote)
+    elif (running := running_client()) is not None:
+        builder = running.builder  # The other builder requires the server's address.
     elif not submitted():
         builder = builder.master(master)
         local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -174,6 +179,20 @@ def check_server(url: str) -> None:
                 f" runs there, and that it expects a connection {'with' if builder.secure else 'without'} TLS"
                 " (;use_ssl=true)"
             ) from None
+
+
+def running_client() -> SparkSession | None:
+    """Return the running session of a Spark Connect server. If there is none, PySpark can start Spark here again."""
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    if CONNECT_MODE not in os.environ:
+        return None
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        del os.environ[CONNECT_MODE]
+        return None
 
 
 def environment() -> dict[str, str]:

@@ -114,6 +114,10 @@ def test_a_server_elsewhere_reads_archives_and_tells_errors(
             assert worker.wait(200) == 1
             assert worker.output().endswith("fail: the database is away, seen from an executor\n")
             assert "Traceback" not in worker.output()
+        with command(("tests.spark.trying",), ("again", "--remote", url), NO_DJANGO) as worker:
+            assert worker.wait(200) == 0, worker.output()
+            assert "the same: True, spark.sql.shuffle.partitions: 3\n" in worker.output()
+            assert "local[1]: 3 rows\n" in worker.output()
     assert sum(entry.rows for entry in Archive.open(str(tmp_path / "archive")).entries("orders")) == 500
 
 

@@ -22,7 +22,7 @@ from django_mqueue.spark.cli.output import Output
 from django_mqueue.spark.cli.verb import Job, Stopped, Verb
 from django_mqueue.spark.errors import NoSpark
 
-from .verbs import main, verb
+from .verbs import exit_code, main, verb
 
 NUMBERS = [signal.SIGTERM, signal.SIGINT]
 
@@ -148,5 +148,15 @@ def test_which_verbs_go_on_with_the_next_run() -> None:
     from django_mqueue.spark.cli.verbs import VERBS
 
     assert {each.name for each in VERBS if not each.answers} == {
-        "archive", "compact", "erase", "replay", "backfill",
+        "archive", "compact", "replay", "backfill",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda number: number.name)
+def test_an_erasure_that_has_not_begun_is_no_success(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Otherwise its user believes that a person's data is erased."""
+    start_with(monkeypatch, lambda: signal.raise_signal(number))
+    assert exit_code("erase", "--to", str(tmp_path), "--topic", "orders", "--key", "ada") == 128 + number
+    assert capfd.readouterr().err.endswith("erase: stopped while Spark was starting: nothing was done\n")

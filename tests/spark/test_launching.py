@@ -62,6 +62,18 @@ def test_an_empty_address_of_the_environment_is_none(monkeypatch: pytest.MonkeyP
     assert launching.session()
 
 
+@pytest.mark.spark
+def test_spark_starts_here_after_a_session_of_a_server_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark keeps its variable, and would require the address of the server."""
+    from pyspark.sql import SparkSession
+
+    mode = launching.CONNECT_MODE
+    monkeypatch.setenv(mode, "1")
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda self: mode not in os.environ)
+    monkeypatch.setattr(launching, "register", lambda spark: None)
+    assert launching.session()
+
+
 def test_workers_are_of_this_interpreter_and_find_what_they_need(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -130,6 +130,7 @@ def test_a_block_that_does_not_tell_its_rows_is_read_as_rows(key: str, options: 
         ('{"kind": "b", "headers": {}, "encoding": "json", "retry": {"offset": 1}}', ("b", "json", {})),
         ('{\n  "kind": "b",\n  "headers": {\n},\n  "encoding": "json"\n}', ("b", "json", {})),
         ("{}", (None, None, None)),
+        ("[1]", (None, None, None)),
         ('{"kind": null, "headers": null}', (None, None, None)),
     ],
 )
@@ -138,6 +139,23 @@ def test_metadata_that_others_wrote(
 ) -> None:
     row = _odd(options, metadata=metadata)
     assert (row["kind"], row["encoding"], row["headers"] and json.loads(row["headers"])) == expected
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        "[1]",
+        "5",
+        "null",
+        '{"retry": [1]}',
+        '{"retry": {"offset": "x", "published_at": 1.5}}',
+        '{"retry": {"offset": 18446744073709551615, "published_at": true}}',
+    ],
+)
+def test_metadata_that_others_wrote_has_no_retry(metadata: str, options: dict[str, str]) -> None:
+    """Only a row with an original id may be a retry."""
+    row = _odd(options, metadata=metadata, original_id="first")
+    assert (row["original_id"], row["retry_of"], row["first_published_at"]) == ("first", None, None)
 
 
 def test_sizes_change_amid_a_range(options: dict[str, str]) -> None:

@@ -12,17 +12,21 @@ import pytest
 from django.db import OperationalError, transaction
 from django.db.models import Q
 from django.test import override_settings
+from pyspark.errors import PySparkException
 
 from django_mqueue import reset, subscribe, unsubscribe
 from django_mqueue.exceptions import LogGap, Superseded
 from django_mqueue.models import Message, Offset
 from django_mqueue.spark import archive, replay
 from django_mqueue.spark.archives import topic_state
-from django_mqueue.spark.database import following
+from django_mqueue.spark.collecting import collect_all
+from django_mqueue.spark.database import copying, following
 from django_mqueue.spark.errors import ArchiveError, ReplayBegun
-from django_mqueue.spark.replays import originals
+from django_mqueue.spark.explaining import explained
+from django_mqueue.spark.replays import originals, storing
 from django_mqueue.spark.replays.replay_run import Replayed
 from tests.support.subscribers import collect, in_log
+from tests.support.waiting import PATIENCE
 
 from .streams import settle
 from .test_replay import done, fill, kept, numbers
@@ -180,6 +184,58 @@ def test_a_gap_between_archive_and_log_is_an_error(
     assert not Message.objects.filter(topic="again").exists()
     done(replay(spark, "orders", "spring", fail_on_data_loss=False, **ways))
     assert len(numbers("again")) == 6
+
+
+@pytest.mark.parametrize("stops", [False, True], ids=["goes on", "stopped"])
+def test_another_process_ends_the_replay_that_this_one_has_just_begun(
+    spark: SparkSession, options: dict[str, str], monkeypatch: pytest.MonkeyPatch, stops: bool
+) -> None:
+    """The other process deletes the marks. A run that is stopped then does not count what an earlier run has stored.
+
+    The replay has a name of its own, because its stopped tasks may still run when the next test begins.
+    """
+    fill(range(300))
+    stopping = threading.Event()
+    ways: dict[str, Any] = {"to": "again", "options": options, "dry_run": False}
+
+    def watch(stored: int) -> None:
+        if stored:
+            stopping.set()
+
+    first = replay(spark, "orders", "autumn", **ways, rate=5, stopping=stopping, watch=watch)
+    assert isinstance(first, Replayed)
+    assert 0 < first.total < 300
+    lock, locked, watched = copying.lock_head, count(), threading.Event()
+
+    def compute_after_stop(frame: Any) -> Any:
+        assert watched.wait(PATIENCE)
+        return collect_all(frame)
+
+    def end() -> None:
+        done(replay(spark, "orders", "autumn", **ways))
+        if stops:
+            monkeypatch.setattr(storing, "collect_all", compute_after_stop)
+
+    def lock_and_lose(using: str, *given: Any) -> Any:
+        if next(locked) == 0:
+            transaction.on_commit(end, using=using)
+        return lock(using, *given)
+
+    monkeypatch.setattr(copying, "lock_head", lock_and_lose)
+    if stops:
+        found = replay(
+            spark, "orders", "autumn", **ways, stopping=stopping, watch=lambda stored: watched.set()
+        )
+        assert isinstance(found, Replayed)
+        assert (found.finished, found.total) == (False, 300)
+        assert found.stored <= 300 - first.total
+    else:
+        with pytest.raises(PySparkException) as caught:
+            replay(spark, "orders", "autumn", **ways)
+        assert "replay 'autumn' has ended, or was given up" in str(explained(caught.value))
+    assert next(locked) > 1, "no other process has begun: this proves nothing"
+    assert sorted(numbers("again")) == list(range(300))
+    assert done(replay(spark, "orders", "autumn", **ways)).before
 
 
 @pytest.mark.parametrize("anew", [False, True], ids=["unsubscribed", "registered anew"])

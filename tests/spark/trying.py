@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from django_mqueue.spark.cli.program import main
 from django_mqueue.spark.cli.verb import Job, Verb
 from django_mqueue.spark.errors import NoConnection
+from django_mqueue.spark.launching import session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,9 +59,22 @@ def count(job: Job) -> int:
     return 0
 
 
+def again(job: Job) -> int:
+    """Request a session while a session of a Spark Connect server runs, and after its end."""
+    setting, away = "spark.sql.shuffle.partitions", job.spark
+    found = session(master="local[1]", config={setting: "3"})
+    job.tell(f"the same: {found is away}, {setting}: {away.conf.get(setting)}")
+    away.stop()
+    here = session(master="local[1]", memory="600m")
+    job.tell(f"{here.sparkContext.master}: {here.range(3).count()} rows")
+    here.stop()
+    return 0
+
+
 VERBS = [
     Verb("steps", "Goes on.", seconds, steps),
     Verb("fail", "Does not.", no_arguments, fail),
+    Verb("again", "Starts Spark again.", no_arguments, again),
     Verb("count", "Counts a topic.", lambda parser: parser.add_argument("topic"), count, answers=True),
 ]
 

@@ -65,7 +65,7 @@ def run(arguments: Namespace, options: dict[str, str], output: Output, fail: Cal
     def stopped(line: str) -> int:
         """Report the stop, and return the exit code.
 
-        It is an error only if users wait for the verb's answer. For other verbs the next run continues the work.
+        It is an error only if users expect the result from this run. For other verbs the next run continues the work.
         """
         if not arguments.answers:
             output.say(line)

@@ -80,7 +80,8 @@ class Verb:
     * ``arguments``: adds the verb's own arguments to its parser.
     * ``run``: runs the verb and returns the exit code. ``program.run`` turns errors into lines and exit codes.
     * ``light``: Java only coordinates the work, so it uses only its quick compiler.
-    * ``answers``: users run the verb for its output. Without this, the next run continues the work of a stopped run.
+    * ``answers``: users expect the verb's result from this run, so a stopped run has failed. Without this, the next run
+      continues the work of a stopped run.
     """
 
     name: str

@@ -180,11 +180,11 @@ def _from_metadata(metadata: pa.Array, names: Collection[str]) -> dict[str, pa.A
 def _from_retries(metadata: pa.Array, original_ids: pa.Array, names: Collection[str]) -> dict[str, pa.Array]:
     """Return, for a parked retry, the offset of its previous row and the time of its first publication; else null."""
     has_original = pc.is_valid(original_ids)
-    retries = [json.loads(text).get("retry", {}) for text in metadata.filter(has_original).to_pylist()]
+    retries = [_retry(text) for text in metadata.filter(has_original).to_pylist()]
     columns = dict.fromkeys(names, pa.nulls(len(metadata), pa.int64()))
     for name in names if retries else ():
         member = {"retry_of": "offset", "first_published_at": "published_at"}[name]
-        values = pa.array([retry.get(member) for retry in retries], pa.int64())
+        values = pa.array([_whole(retry.get(member)) for retry in retries], pa.int64())
         columns[name] = pc.replace_with_mask(columns[name], has_original, values)
     return columns
 
@@ -198,6 +198,18 @@ def _parsed_metadata(text: str) -> dict[str, str | None]:
         "encoding": _text(found.get("encoding")),
         "headers": None if headers is None else json.dumps(headers, ensure_ascii=False),
     }
+
+
+def _retry(text: str) -> Mapping[str, object]:
+    """Return the record of a message's parked retries; empty if ``publish`` did not write the metadata like this."""
+    value = json.loads(text)
+    found = value.get("retry") if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _whole(value: object) -> int | None:
+    """Return the value if it is a whole number of 64 bits."""
+    return value if type(value) is int and value.bit_length() < 64 else None
 
 
 def _text(value: object) -> str | None:

@@ -156,7 +156,8 @@ class _Replay(GuardedSource):
                 hold_back = partial(self.hold_back_deletion, begun=begun, gap_is_error=fail_on_data_loss)
                 originals = self.connection.run(hold_back)
             try:
-                record, lanes = self.connection.run(partial(self._begin, originals=originals, begun=begun))
+                begin = partial(self._begin, originals=originals, begun=begun)
+                record, run, before = self.connection.run(begin)
             except Superseded:
                 if self.live:
                     self.connection.run(self._release_unused)
@@ -164,8 +165,6 @@ class _Replay(GuardedSource):
         if record.finished:
             self._end()
             return Replayed(self.run.name, self.run.topic, 0, self._total(), True, True)
-        run = replace(self.run, lanes=lanes)
-        before = self.copied(run)
         try:
             is_finished = self.store(run, self._upto(originals, record), self.message_filter)
         except ConditionFailed:  # For other errors the replay can continue later.
@@ -203,11 +202,14 @@ class _Replay(GuardedSource):
             )
         return replace(originals, upto=record.position)
 
-    def _begin(self, using: str, originals: Originals, begun: bool) -> tuple[Mark, int]:
-        """Record that the run begins, unless this is recorded already. Return the record and the number of lanes."""
+    def _begin(self, using: str, originals: Originals, begun: bool) -> tuple[Mark, CopyRun, int]:
+        """Record that the run begins, unless this is recorded already.
+
+        Return the record; and if the run has not ended, the run with its lanes and the number of its copies.
+        """
         lanes = lanes_of(self.spark)
 
-        def work(cursor: CursorWrapper) -> Mark:
+        def find_or_insert(cursor: CursorWrapper) -> Mark:
             record = copying.lock_head(using, cursor, self.run)
             if record is not None:
                 if record.number != self.number:
@@ -220,7 +222,15 @@ class _Replay(GuardedSource):
             copying.begin(cursor, replace(self.run, lanes=lanes), originals.upto, self.number)
             return Mark(originals.upto, self.number, False)
 
-        return session.run(using, work), copying.lanes_of(using, self.run)
+        def work(cursor: CursorWrapper) -> tuple[Mark, CopyRun, int]:
+            record = find_or_insert(cursor)
+            if record.finished:
+                return record, self.run, 0
+            # In this transaction, because another process that ends the run deletes these marks.
+            run = replace(self.run, lanes=copying.lanes_of(using, self.run))
+            return record, run, copying.copied(using, run)
+
+        return session.run(using, work)
 
     def _release_unused(self, using: str) -> None:
         """Release the guard if the run has no record. Otherwise it would hold back deletion without limit."""

@@ -214,6 +214,6 @@ VERBS = ARCHIVE, COMPACT, VERIFY, ERASE = (
     ),
     Verb(
         "erase", "Erase messages from an archive, with their dead letters and deliveries.", erase_arguments,
-        run_erase,
+        run_erase, answers=True,
     ),
 )  # fmt: skip
