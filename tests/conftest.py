@@ -40,6 +40,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--sample", metavar="SEED", help="take a part of the exhaustive tests, which this word chooses"
     )
     parser.addoption(
+        "--seed", help="take no sample; this word chooses the model's stories and the proof's faults"
+    )
+    parser.addoption(
         "--half", type=int, choices=[0, 1], help="in a sample, share the slow tests with the other server"
     )
     parser.addoption("--base", metavar="COMMIT", help="in a sample, run what changed since then, too")
@@ -99,10 +102,13 @@ def _leave_out(mark: str, config: pytest.Config, items: list[pytest.Item]) -> No
 
 
 def _take_a_part(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect most exhaustive and most slow tests. Slow tests of a changed file stay, and those marked ``always``."""
+    """Deselect most exhaustive and most slow tests.
+
+    Slow tests of a changed file stay, those marked ``always``, and those that the quick lane has chosen.
+    """
     changed = changed_files(config.option.base) if config.option.base else set()
     many = [item for item in items if item.get_closest_marker("exhaustive")]
-    many += [item for item in slow(items) if not _always_runs(item, changed)]
+    many += [item for item in slow(items) if not (config.option.quick or _always_runs(item, changed))]
     seconds = {item.nodeid: took for item, took in seconds_of(many).items()}
     taken = timed_sample(config.option.sample, "part", seconds, PART)
     left_out = {item for item in many if item.nodeid not in taken}
@@ -137,14 +143,14 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Name the server and its version, and the sample of exhaustive tests."""
+    """Name the server and its version, the sample of exhaustive tests, and the run's seed."""
     if _runs_no_test(config):
         return []
     own = _leaves_tests_to_others(config) and "DATABASE_URL" not in os.environ
-    seed = config.getoption("--sample")
+    sample, seed = config.getoption("--sample"), _seed_of_run(config)
     return [
         f"database: {f'{kind_of_run()}, a server for each process' if own else version_of_run()}",
-        f"exhaustive tests: {f'a sample, seed {seed}' if seed else 'all'}",
+        f"exhaustive tests: {'a sample' if sample else 'all'}{f', seed {seed}' if seed else ''}",
     ]
 
 
@@ -189,6 +195,20 @@ def seed(request: pytest.FixtureRequest) -> str | None:
     None means that all exhaustive tests run.
     """
     seed: str | None = request.config.getoption("--sample")
+    return seed
+
+
+@pytest.fixture(scope="session")
+def seed_of_run(request: pytest.FixtureRequest) -> str | None:
+    """Return the word that chooses the model's stories and the proof's faults, also if all exhaustive tests run.
+
+    None means that they are the same in each run.
+    """
+    return _seed_of_run(request.config)
+
+
+def _seed_of_run(config: pytest.Config) -> str | None:
+    seed: str | None = config.getoption("--sample") or config.getoption("--seed")
     return seed
 
 

@@ -76,6 +76,7 @@ class Crew:
             "publisher": (post, str(self.dice.randrange(1 << 30)), str(self.rate)),
         }
         variables = {"DATABASE_URL": self.url, **environment(self.directory, name, self.lease, clock=clock)}
+        variables["PROOF_SEED"] = str(self.dice.randrange(1 << 30))
         if self._count % 2:
             variables["PROOF_BACKLOG"] = str(SMALL_BACKLOG)
         process = Worker(arguments[kind], variables, PROGRAMS[kind])

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from pathlib import Path
 from random import Random
@@ -15,12 +16,16 @@ import pytest
 
 RECORD = Path(__file__).resolve().parents[1] / "durations.json"
 SLOW_SECONDS = 0.4
-"""A test with a longer record is slow. The quick lane leaves it out. A sample has a part of the slow tests, each on one
-server."""
+"""A test with a longer record is slow. The quick lane leaves it out, except the ``main_cases``. A sample has a part of
+the slow tests, each on one server."""
 FAST_SECONDS = 0.1
 """What a test without a record takes, approximately."""
 QUICK_LIMIT = 2.0
 """A recorded run of the quick lane fails if one of its tests takes more seconds."""
+FEATURES = "tests/features/"
+"""Each file of this folder has a test in the quick lane, if one of its tests is quick enough."""
+
+_DEFINITION = re.compile(r"^ *(?:async )?(?:def|class) (\w+)", re.MULTILINE)
 
 
 def recorded() -> dict[str, dict[str, float]]:
@@ -29,9 +34,34 @@ def recorded() -> dict[str, dict[str, float]]:
     return found
 
 
+def existing(record: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Return the part of the record whose files and tests still exist. The parameters of a test are not checked."""
+    kept: dict[str, dict[str, float]] = {}
+    for file, tests in record.items():
+        path = RECORD.parents[1] / file
+        names = set(_DEFINITION.findall(path.read_text())) if path.exists() else set()
+        kept[file] = {
+            test: seconds
+            for test, seconds in tests.items()
+            if names.issuperset(test.partition("[")[0].split("::"))
+        }
+    return {file: tests for file, tests in kept.items() if tests}
+
+
 def leave_out_slow(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the slow tests."""
-    _deselect(slow(items), config, items)
+    """Deselect the slow tests, except the main cases of features."""
+    kept = main_cases(items)
+    _deselect([item for item in slow(items) if item not in kept], config, items)
+
+
+def main_cases(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Return the quickest test of each file below ``FEATURES``, unless its record is longer than ``QUICK_LIMIT``."""
+    files: defaultdict[str, dict[pytest.Item, float]] = defaultdict(dict)
+    for item, seconds in seconds_of(items).items():
+        if item.nodeid.startswith(FEATURES):
+            files[_file(item.nodeid)][item] = seconds
+    quickest = [min(tests.items(), key=lambda each: each[1]) for tests in files.values()]
+    return {item for item, seconds in quickest if seconds <= QUICK_LIMIT}
 
 
 def leave_to_the_other_server(half: int, seed: str, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -78,13 +108,13 @@ class Recorder:
         self._seconds[report.nodeid] += report.duration
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        found = recorded()
+        found = existing(recorded())
         for nodeid, seconds in self._seconds.items():
             tests = found.setdefault(_file(nodeid), {})
             tests.pop(_test(nodeid), None)
             if seconds > SLOW_SECONDS:
                 tests[_test(nodeid)] = round(seconds, 1)
-        kept = {file: tests for file, tests in found.items() if tests and (RECORD.parents[1] / file).exists()}
+        kept = {file: tests for file, tests in found.items() if tests}
         RECORD.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
         if self._quick and self._too_long():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ import pytest
 
 from tests import conftest
 from tests.support import durations
-from tests.support.durations import QUICK_LIMIT, SLOW_SECONDS, Recorder
+from tests.support.durations import FEATURES, QUICK_LIMIT, SLOW_SECONDS, Recorder, existing, recorded
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict
     """Create a separate record next to a test file. Return a function that reads the record."""
     folder = tmp_path / "tests"
     folder.mkdir()
-    (folder / "test_it.py").touch()
+    (folder / "test_it.py").write_text("def slow(): ...\n\n\nclass TestIt:\n    async def other(self): ...\n")
     monkeypatch.setattr(durations, "RECORD", folder / "durations.json")
     return durations.recorded
 
@@ -55,13 +56,25 @@ def test_what_took_long_is_recorded_with_its_set_up(
 def test_what_has_become_fast_is_no_longer_recorded(
     record: Callable[[], dict[str, dict[str, float]]],
 ) -> None:
-    durations.RECORD.write_text(
-        json.dumps({"tests/test_it.py": {"slow": 4.0, "other": 9.0}, "tests/gone.py": {"a": 1.0}})
-    )
+    durations.RECORD.write_text(json.dumps({"tests/test_it.py": {"slow": 4.0, "TestIt::other[a::b]": 9.0}}))
     recorder = Recorder(quick=False)
     measured(recorder, "slow", 0.1)
     finished(recorder)
-    assert record() == {"tests/test_it.py": {"other": 9.0}}
+    assert record() == {"tests/test_it.py": {"TestIt::other[a::b]": 9.0}}
+
+
+def test_a_removed_test_is_no_longer_recorded(record: Callable[[], dict[str, dict[str, float]]]) -> None:
+    kept = {"slow": 4.0, "TestIt::other": 9.0}
+    gone = {"slowly": 1.0, "TestOther::other": 1.0, "TestIt::others[slow]": 1.0}
+    durations.RECORD.write_text(json.dumps({"tests/test_it.py": kept | gone, "tests/gone.py": {"slow": 1.0}}))
+    finished(Recorder(quick=False))
+    assert record() == {"tests/test_it.py": kept}
+
+
+@pytest.mark.always
+def test_each_recorded_test_exists() -> None:
+    """Without its record, a renamed test is in the quick lane, however slow it is."""
+    assert existing(recorded()) == recorded()
 
 
 def test_a_slow_test_fails_the_quick_lane_that_measures_it(
@@ -84,6 +97,29 @@ def test_the_quick_lane_has_all_but_what_was_recorded_as_slow(
         items = [item]
         durations.leave_out_slow(Config(), items)  # type: ignore[arg-type]
         assert items == left
+
+
+def test_the_quick_lane_has_the_quickest_test_of_each_file_of_a_feature(
+    record: Callable[[], dict[str, dict[str, float]]],
+) -> None:
+    """If it is slow, it may take up to ``QUICK_LIMIT``. In other folders, all slow tests are left out."""
+    durations.RECORD.write_text(
+        json.dumps(
+            {
+                f"{FEATURES}test_slow.py": {"slow": QUICK_LIMIT, "slower": QUICK_LIMIT + 0.1},
+                f"{FEATURES}test_slower.py": {"slower": QUICK_LIMIT + 0.1},
+                f"{FEATURES}test_fast.py": {"slow": SLOW_SECONDS + 0.1},
+                "tests/admin/test_slow.py": {"slow": SLOW_SECONDS + 0.1},
+            }
+        )
+    )
+    names = [f"{file}::{test}" for file, tests in record().items() for test in tests]
+    items = [Named(name) for name in (*names, f"{FEATURES}test_fast.py::fast")]
+    durations.leave_out_slow(Config(), items)  # type: ignore[arg-type]
+    assert {item.nodeid for item in items} == {
+        f"{FEATURES}test_slow.py::slow",
+        f"{FEATURES}test_fast.py::fast",
+    }
 
 
 def test_two_servers_share_the_slow_tests(
@@ -120,6 +156,7 @@ def test_a_sample_has_an_eighth_of_the_slow_tests_and_those_that_changed(
     seeds = [str(number) for number in range(100)]
     assert 2 < sum(is_taken(item, seed) for seed in seeds) < 30
     assert all(is_taken(item, seed, base="with changes") for seed in seeds)
+    assert all(is_taken(item, seed, quick=True) for seed in seeds), "the quick lane has chosen it"
     item.add_marker(pytest.mark.always("docs/"))
     assert not all(is_taken(item, seed) for seed in seeds)
     assert all(is_taken(item, seed, base="with documents") for seed in seeds)
@@ -133,9 +170,9 @@ def test_a_sample_has_an_eighth_of_the_slow_tests_and_those_that_changed(
     assert 2 < sum(is_taken(item, seed, base="with changes") for seed in seeds) < 30
 
 
-def is_taken(item: pytest.Item, seed: str, base: str = "without") -> bool:
+def is_taken(item: pytest.Item, seed: str, base: str = "without", quick: bool = False) -> bool:
     items, config = [item], Config()
-    config.option = SimpleNamespace(base=base, sample=seed)
+    config.option = SimpleNamespace(base=base, sample=seed, quick=quick)
     conftest._take_a_part(config, items)  # type: ignore[arg-type]
     return bool(items)
 
@@ -144,6 +181,13 @@ def runs_on(half: int, item: pytest.Item, seed: str) -> bool:
     items = [item]
     durations.leave_to_the_other_server(half, seed, Config(), items)  # type: ignore[arg-type]
     return bool(items)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A test of which only the name is needed."""
+
+    nodeid: str
 
 
 class Hook:

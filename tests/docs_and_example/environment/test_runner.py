@@ -95,6 +95,19 @@ def test_the_default_is_a_sample_that_the_commit_or_a_seed_chooses() -> None:
 
 
 @pytest.mark.parametrize(
+    "chosen", [["--full"], ["--spark"], ["tests/protocol/model"], ["--quick", "-k", "x"]]
+)
+def test_a_seed_also_counts_where_no_sample_is_taken(chosen: list[str]) -> None:
+    """Each full run has new stories and faults. Chosen tests have new ones only with ``--seed``."""
+    lane = Lane("main", running())
+    words = lane.arguments(parse([*chosen, "--seed", "7"]))
+    assert words[words.index("--seed") + 1] == "7"
+    assert sample_of(words) is None
+    words = lane.arguments(parse(chosen))
+    assert words.count("--seed") == words.count(lanes.commit("HEAD")) == (chosen == ["--full"])
+
+
+@pytest.mark.parametrize(
     ("arguments", "servers", "halves"),
     [
         ([], 2, {"main": 0, "newest": 1, "second": 1, "spark": None}),

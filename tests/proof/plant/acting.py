@@ -24,6 +24,12 @@ def history() -> Writer:
     return my_writer()
 
 
+@cache
+def dice() -> random.Random:
+    """Return the random choices of this process. The seed of the run determines them."""
+    return random.Random(os.environ.get("PROOF_SEED"))
+
+
 def given(*messages: Message) -> None:
     history().write(
         *(
@@ -106,12 +112,12 @@ def _act(message: Message) -> None:
         return
     match asked["do"]:
         case "nap":
-            _pause.wait(random.random() * 0.03)
+            _pause.wait(dice().random() * 0.03)
         case "dawdle":
             _pause.wait(3 * SLOW)
-        case "fail" if message.attempt <= 1 + random.randrange(2):
+        case "fail" if message.attempt <= 1 + dice().randrange(2):
             raise ValueError("this time it fails")
-        case "postpone" if random.random() < 0.6:
+        case "postpone" if dice().random() < 0.6:
             raise Postpone(0.2)
         case "always fail":
             raise ValueError("it always fails")

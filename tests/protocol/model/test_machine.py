@@ -1,9 +1,10 @@
 """Random stories of the queue, compared with the model of its promises.
 
-With ``--sample SEED``, the seed selects the stories, and there are fewer long ones. Without it, every run plays the
-same stories. To play many others:
+With ``--sample SEED`` or ``--seed SEED``, the seed selects the stories. A sample has fewer long ones. Without a seed,
+every run plays the same stories. To play the long ones of a sample again, add ``MQUEUE_MODEL_EXAMPLES=15`` to its
+seed. To play many others:
 
-    MQUEUE_MODEL_EXAMPLES=5000 python -m pytest --sample anything tests/protocol/model/test_machine.py --timeout 0
+    MQUEUE_MODEL_EXAMPLES=5000 python -m pytest --seed anything tests/protocol/model/test_machine.py --timeout 0
 
 A failure prints the shortest story that fails, with each operation and its result. To find it takes minutes.
 ``MQUEUE_MODEL_STORIES`` names a file that gets each failing story at once.
@@ -70,11 +71,12 @@ def run(seed: str | None, examples: int, steps: int) -> None:
     )
 
 
-def test_short_stories_keep_the_promises(seed: str | None) -> None:
-    run(seed, examples=15, steps=30)
+@pytest.mark.always
+def test_short_stories_keep_the_promises(seed_of_run: str | None) -> None:
+    run(seed_of_run, examples=15, steps=30)
 
 
 @pytest.mark.once
 @pytest.mark.timeout(0)
-def test_long_stories_keep_the_promises(seed: str | None) -> None:
-    run(seed, examples=75 if seed is None else 15, steps=60)
+def test_long_stories_keep_the_promises(seed: str | None, seed_of_run: str | None) -> None:
+    run(seed_of_run, examples=75 if seed is None else 15, steps=60)

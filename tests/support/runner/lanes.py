@@ -73,9 +73,12 @@ class Lane:
         """Return the arguments for pytest."""
         wanted = ["spark"] * self.spark + ["not once"] * (not self.once)
         chosen = ["-m", " and ".join(wanted)] if wanted else []
+        seed = options.seed or commit("HEAD")
         if options.everything and not options.full:
-            chosen += ["--sample", options.seed or commit("HEAD"), "--base", options.base or commit("HEAD~1")]
+            chosen += ["--sample", seed, "--base", options.base or commit("HEAD~1")]
             chosen += ["--half", str(self.half)] if self.half is not None else []
+        elif options.seed or options.full:
+            chosen += ["--seed", seed]
         chosen += ["--quick"] * options.quick + ["--long"] * options.full
         if options.record and self.once:
             chosen.append("--record-durations")

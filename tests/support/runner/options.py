@@ -56,7 +56,12 @@ def parse(arguments: list[str]) -> Options:
     parser.add_argument(
         "--spark", action="store_true", help="only what needs Spark, in an environment that has it"
     )
-    parser.add_argument("--seed", default="", help="what chooses the sample; default: the newest commit")
+    parser.add_argument(
+        "--seed",
+        default="",
+        help="what chooses the sample, the model's stories and the proof's faults; default: the newest commit."
+        " Where no sample is taken (--full, --spark, arguments for pytest): only the stories and faults",
+    )
     parser.add_argument(
         "--base",
         default="",
