@@ -65,8 +65,11 @@ def take_one(subscribers: Subscribers) -> Delivery:
     return only
 
 
-def nothing_comes(subscribers: Subscribers, polls: int = 20) -> None:
-    """Poll each subscriber ``polls`` times, 10 ms apart. Fail if a poll returns a delivery."""
+def nothing_comes(subscribers: Subscribers, polls: int) -> None:
+    """Poll each subscriber ``polls`` times, 10 ms apart. Fail if a poll returns a delivery.
+
+    Pass ``System.looks``, so that all periodic work is done meanwhile. Fewer polls prove less.
+    """
     pause = threading.Event()
     for _ in range(polls):
         for subscriber in of(subscribers):

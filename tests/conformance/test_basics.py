@@ -25,7 +25,7 @@ def test_publish_and_subscribe(system: System) -> None:
     assert first.offset < second.offset
     assert abs(first.published_at - datetime.now(UTC)) < timedelta(minutes=1)
     assert (first.last_error, first.failed_at, first.original_topic) == ("", None, None)
-    nothing_comes(subscriber)
+    nothing_comes(subscriber, system.looks)
 
 
 def test_multiple_partitions(system: System) -> None:
@@ -46,7 +46,7 @@ def test_messages_without_a_key_all_come(system: System) -> None:
     assert sorted(payloads(got)) == [*range(40)]
     assert {each.key for each in got} == {None}
     assert len({each.id for each in got}) == 40, "each has an id of its own"
-    nothing_comes(subscriber)
+    nothing_comes(subscriber, system.looks)
 
 
 def test_late_subscriber(system: System) -> None:
@@ -59,7 +59,7 @@ def test_late_subscriber(system: System) -> None:
 def test_empty_topic_subscribe(system: System) -> None:
     """A subscriber of an empty topic gets nothing, and then the first published message."""
     subscriber = system.open("t", "g")
-    nothing_comes(subscriber)
+    nothing_comes(subscriber, system.looks)
     system.publish("t", "first", key="a")
     assert take_one(subscriber).payload == "first"
 
@@ -72,7 +72,7 @@ def test_idempotent_publish(system: System) -> None:
     assert (first.created, second.created) == (True, False)
     assert second.offset == first.offset
     assert take_one(subscriber).payload == "original"
-    nothing_comes(subscriber)
+    nothing_comes(subscriber, system.looks)
 
 
 def test_idempotent_publish_of_two_at_once(system: System) -> None:
@@ -100,10 +100,10 @@ def test_dedupe_outlives_consumption(system: System) -> None:
     subscriber = system.open("t", "g")
     system.publish("t", 1, key="a", id="same")
     take_one(subscriber)
-    nothing_comes(subscriber)
+    nothing_comes(subscriber, system.looks)
     assert is_in_log(system, "t", "same", key="a")
     assert not system.publish("t", 2, key="a", id="same").created
-    nothing_comes(subscriber)
+    nothing_comes(subscriber, system.looks)
 
 
 def test_tenant_isolation_with_equal_message_identities(system: System) -> None:

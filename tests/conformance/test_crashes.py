@@ -31,7 +31,7 @@ def test_crash_after_reject_does_not_lose_messages(system: System) -> None:
     first.crash()
     second = system.open("t", "g", "two")
     assert take_one(second).payload == "C"
-    nothing_comes(second)
+    nothing_comes(second, system.looks)
     assert ids([take_one(system.open(system.dead_letters("t"), "undertaker"))]) == ["B"]
 
 
@@ -49,7 +49,7 @@ def test_crash_after_retry_limit_does_not_lose_messages(system: System) -> None:
     first.crash()
     second = system.open("t", "g", "two", max_attempts=2)
     assert take_one(second).payload == "C"
-    nothing_comes(second)
+    nothing_comes(second, system.looks)
     assert ids([take_one(system.open(system.dead_letters("t"), "undertaker"))]) == ["B"]
 
 
@@ -63,7 +63,7 @@ def test_graceful_shutdown_during_processing(system: System) -> None:
     first.close()
     second = system.open("t", "g", "two")
     assert sorted(payloads(take(second, 4))) == [1, 2, 3, 4]
-    nothing_comes(second)
+    nothing_comes(second, system.looks)
 
 
 def test_graceful_shutdown_of_a_worker(system: System, notes: Notes) -> None:
@@ -118,7 +118,7 @@ def test_stalled_worker_changes_nothing_when_it_wakes(system: System, notes: Not
         worker.ask_to_stop()
         assert worker.wait() == 0
     assert notes.numbers("start") == [0, 0, 1]
-    nothing_comes(system.open("t", "g"))
+    nothing_comes(system.open("t", "g"), system.looks)
 
 
 def test_all_workers_killed_at_once(system: System, notes: Notes) -> None:
@@ -143,4 +143,4 @@ def test_all_workers_killed_at_once(system: System, notes: Notes) -> None:
     assert after.wait() == 0
     assert len(notes.numbers("start")) - count <= in_hand
     assert max(note.attempt for note in notes.all("start")) <= 2
-    nothing_comes(system.open("t", "g"))
+    nothing_comes(system.open("t", "g"), system.looks)

@@ -28,17 +28,17 @@ def test_multiple_consumer_groups_independent_state(system: System) -> None:
     assert payloads(take(beta, 2)) == [1, 2]
     again = take_one(alpha)
     assert (again.payload, again.attempt) == (1, 2)
-    nothing_comes([alpha, beta])
+    nothing_comes([alpha, beta], system.looks)
 
 
 def test_multiple_workers_in_consumer_group(system: System) -> None:
     """Two members of a group share the messages of three keys. Each message comes once, to one of them."""
     members = [system.open("t", "g", "one"), system.open("t", "g", "two")]
-    nothing_comes(members)
+    nothing_comes(members, system.looks)
     for n in range(10):
         system.publish("t", n, key=f"k{n % 3}")
     assert sorted(payloads(take(members, 10))) == [*range(10)]
-    nothing_comes(members)
+    nothing_comes(members, system.looks)
 
 
 def test_concurrent_subscribers(system: System) -> None:
@@ -50,7 +50,7 @@ def test_concurrent_subscribers(system: System) -> None:
     for _ in range(5):
         members.publish_round()
         assert members.take_round() == owners
-    nothing_comes(members.everybody)
+    nothing_comes(members.everybody, system.looks)
 
 
 def test_groups_are_told_apart_byte_by_byte(system: System) -> None:
@@ -70,7 +70,7 @@ def test_a_group_keeps_its_place(system: System) -> None:
     system.publish("t", 2, key="a")
     second = system.open("t", "g", start="latest")
     assert take_one(second).payload == 2
-    nothing_comes(second)
+    nothing_comes(second, system.looks)
 
 
 def test_start_latest(system: System) -> None:
@@ -81,7 +81,7 @@ def test_start_latest(system: System) -> None:
     system.publish("t", "new", key="a")
     subscriber = system.open("t", "g")
     assert take_one(subscriber).payload == "new"
-    nothing_comes(subscriber)
+    nothing_comes(subscriber, system.looks)
 
 
 def test_start_at_an_offset_and_at_a_time(system: System) -> None:
@@ -93,7 +93,7 @@ def test_start_at_an_offset_and_at_a_time(system: System) -> None:
     early, late = oldest - timedelta(minutes=5), oldest + timedelta(minutes=5)
     assert payloads(take(system.open("t", "from before", start=early), 4)) == [0, 1, 2, 3]
     after = system.open("t", "from later", start=late)
-    nothing_comes(after)
+    nothing_comes(after, system.looks)
 
 
 def test_unsubscribe_forgets_the_place(system: System) -> None:

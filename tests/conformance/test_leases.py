@@ -102,14 +102,14 @@ def test_idle_leases_released_and_resurrected(system: System) -> None:
     members.settle(2, 2)
     for member in members.everybody:
         member.stall()
-    nothing_comes(members.everybody)
+    nothing_comes(members.everybody, system.looks)
     members.settle(2, 2)
 
 
 def test_new_partitions_find_owners(system: System) -> None:
     """Members without partitions share the partitions of the first messages."""
     members = Members(system, "t", 3, partitions=9)
-    nothing_comes(members.everybody)
+    nothing_comes(members.everybody, system.looks)
     members.settle(3, 3, 3)
 
 
@@ -150,7 +150,7 @@ def test_two_workers_never_the_same_partition(system: System) -> None:
                 members.crash(next(iter(members.members)))
         members.publish_round()
         members.take_round()
-    nothing_comes(members.everybody)
+    nothing_comes(members.everybody, system.looks)
 
 
 def test_a_stalled_member_is_replaced_and_refused(system: System) -> None:
@@ -166,7 +166,7 @@ def test_a_stalled_member_is_replaced_and_refused(system: System) -> None:
         with pytest.raises(system.stale):
             answer()
     assert again.ack()
-    nothing_comes([stalled, other])
+    nothing_comes([stalled, other], system.looks)
 
 
 def test_same_name_takes_over_at_once(system: System) -> None:

@@ -50,7 +50,7 @@ def test_effects_and_ack_are_one_commit(system: System) -> None:
         system.publish("effects", "once", key="a")
         nothing_of_another_transaction(system)
     assert take_one(effects).payload == "once"
-    nothing_comes([subscriber, effects])
+    nothing_comes([subscriber, effects], system.looks)
 
 
 def fail_after_an_effect(system: System, delivery: Delivery) -> None:
@@ -78,7 +78,7 @@ def test_no_effect_of_a_delivery_that_is_anothers(system: System) -> None:
     with again.atomic():
         system.publish("effects", "once", key="a")
     assert take_one(effects).payload == "once"
-    nothing_comes(effects)
+    nothing_comes(effects, system.looks)
 
 
 def test_exactly_once_whoever_is_killed(system: System, notes: Notes) -> None:
@@ -109,7 +109,7 @@ def test_exactly_once_whoever_is_killed(system: System, notes: Notes) -> None:
         if worker.running:
             worker.ask_to_stop()
             assert worker.wait() == 0
-    nothing_comes([system.open("effects", "g"), system.open("t", "g")])
+    nothing_comes([system.open("effects", "g"), system.open("t", "g")], system.looks)
     assert len(notes.numbers("start")) > 40, "nobody was interrupted: this proves nothing"
 
 
@@ -147,7 +147,7 @@ def test_only_what_a_handler_takes(system: System, notes: Notes) -> None:
     assert worker.wait() == 0
     assert (letter.id, letter.failure_count) == ("another-kind", 1)
     assert sorted(notes.numbers("start")) == [1, 4]
-    nothing_comes(system.open("t", "g"))
+    nothing_comes(system.open("t", "g"), system.looks)
 
 
 # Messages for one group
@@ -162,7 +162,7 @@ def test_for_one_group_alone(system: System) -> None:
     assert payloads(take(two, 2)) == [0, 2]
     later = system.open("t", "later")
     assert payloads(take(later, 2)) == [0, 2]
-    nothing_comes([one, two, later])
+    nothing_comes([one, two, later], system.looks)
 
 
 def test_for_one_group_it_waits_for_that_group_alone(system: System) -> None:
@@ -190,7 +190,7 @@ def test_for_a_group_that_nobody_knows(system: System) -> None:
             system.publish("t", 2, key="a", group="nobody")
         system.publish("t", 3, key="a")
     assert payloads(take(subscriber, 2)) == [1, 3]
-    nothing_comes([subscriber, system.open("t", "nobody", start="latest")])
+    nothing_comes([subscriber, system.open("t", "nobody", start="latest")], system.looks)
 
 
 # Redrive and purge
@@ -208,7 +208,7 @@ def test_redrive_to_the_group_that_failed(system: System) -> None:
     )  # fmt: skip
     assert (again.attempt, again.last_error, again.failed_group) == (1, "", None)
     assert take_one(other).id == "bad"
-    nothing_comes([other, system.open(system.dead_letters("t"), "u")])
+    nothing_comes([other, system.open(system.dead_letters("t"), "u")], system.looks)
 
 
 def test_redrive_of_some(system: System) -> None:
@@ -230,7 +230,7 @@ def test_redrive_of_some(system: System) -> None:
     assert take_one(subscriber).id == "z"
     letters = system.open(system.dead_letters("t"), "u")
     assert take_one(letters).failed_group == "gone"
-    nothing_comes([subscriber, letters])
+    nothing_comes([subscriber, letters], system.looks)
 
 
 def test_redriven_it_may_fail_again(system: System) -> None:
@@ -275,7 +275,7 @@ def test_pause_and_resume(system: System, whole: bool) -> None:
     assert held.ack()
     system.publish("t", 2, key="a")
     paused: list[Subscriber] = [one, system.open("t", "one"), *([two] if whole else [])]
-    nothing_comes(paused)
+    nothing_comes(paused, system.looks)
     if not whole:
         assert payloads(take(two, 2)) == [1, 2]
     assert system.resume("t", group) == (2 if whole else 1)
@@ -283,7 +283,7 @@ def test_pause_and_resume(system: System, whole: bool) -> None:
     assert take_one(paused[:2]).payload == 2
     if whole:
         assert payloads(take(two, 2)) == [1, 2]
-    nothing_comes([*paused, two])
+    nothing_comes([*paused, two], system.looks)
 
 
 def test_reset(system: System) -> None:
@@ -299,7 +299,7 @@ def test_reset(system: System) -> None:
         begun = system.open("t", "g")
         again = take(begun, len(expected)) if expected else []
         assert [(delivery.payload, delivery.attempt) for delivery in again] == [(n, 1) for n in expected]
-        nothing_comes([begun, other])
+        nothing_comes([begun, other], system.looks)
         begun.close()
 
 
@@ -321,6 +321,6 @@ def test_reset_of_a_group_that_runs(system: System) -> None:
         third.ack()
     again = take(subscriber, 3)
     assert [(delivery.payload, delivery.attempt) for delivery in again] == [(0, 1), (1, 1), (2, 1)]
-    nothing_comes(subscriber)
+    nothing_comes(subscriber, system.looks)
     with pytest.raises(system.unknown):
         system.reset("t", "nobody", "earliest")

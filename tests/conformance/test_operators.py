@@ -42,7 +42,7 @@ def test_remove(system: System) -> None:
     system.publish("t", "next", key="a")
     assert take_one(one).payload == "next"
     assert payloads(take(two, 4)) == ["waits for a retry", "in flight", "pending", "next"]
-    nothing_comes([one, two])
+    nothing_comes([one, two], system.looks)
 
 
 def test_send_to_front(system: System) -> None:
@@ -51,11 +51,11 @@ def test_send_to_front(system: System) -> None:
     for id in ("x", "y"):
         system.publish("t", id, key="a", id=id)
         assert receive(subscriber)[0].nack(delay=3600)
-    nothing_comes(subscriber)
+    nothing_comes(subscriber, system.looks)
     assert system.send_to_front("t", "g", key="a", id="y") == 1
     got = take_one(subscriber)
     assert (got.id, got.attempt) == ("y", 2)
-    nothing_comes(subscriber)
+    nothing_comes(subscriber, system.looks)
     assert system.send_to_front("t", "g", key="a", id="y") == 0
 
 
@@ -66,7 +66,7 @@ def test_hold_and_unhold(system: System) -> None:
         system.publish("t", id, key="a", id=id)
     assert system.hold("t", "one", id="x") == 1
     assert payloads(take(one, 1)) == ["y"]
-    nothing_comes(one)
+    nothing_comes(one, system.looks)
     assert payloads(take(two, 2)) == ["x", "y"]
     assert system.hold("t", "one", id="y") == 0
     assert system.unhold("t", "one", id="x") == 1
@@ -80,7 +80,7 @@ def test_delay(system: System) -> None:
     subscriber = system.open("t", "g")
     system.publish("t", "x", key="a", id="x")
     assert system.delay("t", "g", datetime.now(UTC) + timedelta(hours=1), id="x") == 1
-    nothing_comes(subscriber)
+    nothing_comes(subscriber, system.looks)
     assert system.delay("t", "g", datetime.now(UTC), id="x") == 1
     assert take_one(subscriber).payload == "x"
 
@@ -95,7 +95,7 @@ def test_redeliver(system: System) -> None:
     assert system.redeliver("t", "one", id="x") == 1
     got = take_one(one)
     assert (got.payload, got.id, got.key, got.attempt) == ("x", "x", "a", 1)
-    nothing_comes([one, two])
+    nothing_comes([one, two], system.looks)
 
 
 def test_erase(system: System) -> None:
@@ -112,5 +112,5 @@ def test_erase(system: System) -> None:
         held.ack()
     assert payloads(take(one, 1)) == ["other"]
     assert payloads(take(two, 1)) == ["other"]
-    nothing_comes([one, two])
+    nothing_comes([one, two], system.looks)
     assert system.erase(key="ann") == 0

@@ -39,7 +39,7 @@ def test_subscriber_per_partition_isolation(system: System) -> None:
     (b,) = (each for each in held if each.key == "b")
     assert b.ack()
     assert take_one(subscriber).payload == 11, "b goes on while a is held"
-    nothing_comes(subscriber)
+    nothing_comes(subscriber, system.looks)
 
 
 def test_batch_size_one_strict_serialization(system: System) -> None:
@@ -52,7 +52,7 @@ def test_batch_size_one_strict_serialization(system: System) -> None:
         assert delivery.payload == n
         nothing_comes(subscriber, 5)
         assert delivery.ack()
-    nothing_comes(subscriber)
+    nothing_comes(subscriber, system.looks)
 
 
 def test_strict_gives_one_of_each_key(system: System) -> None:
@@ -66,7 +66,7 @@ def test_strict_gives_one_of_each_key(system: System) -> None:
         nothing_comes(subscriber, 5)
         assert sorted((each.key, each.payload) for each in out) == [("a", n), ("b", n)]
         assert subscriber.ack(out)
-    nothing_comes(subscriber)
+    nothing_comes(subscriber, system.looks)
 
 
 def test_strict_holds_back_the_key_of_a_failing_message(system: System) -> None:
@@ -106,7 +106,7 @@ def test_not_strict_lets_a_batch_out_at_once(system: System) -> None:
     for n in range(5):
         system.publish("t", n, key="a")
     held = receive(subscriber, 3)
-    nothing_comes(subscriber)
+    nothing_comes(subscriber, system.looks)
     assert subscriber.ack(held)
     assert payloads(take(subscriber, 2)) == [3, 4]
 

@@ -27,7 +27,7 @@ class TestPromise1AtomicPublish:
         """While the transaction is open, nothing comes. After its commit, the message comes."""
         subscriber = system.open("t", "g")
         held = Held(system, lambda: system.publish("t", "x", key="a"))
-        nothing_comes(subscriber)
+        nothing_comes(subscriber, system.looks)
         held.commit()
         assert take_one(subscriber).payload == "x"
 
@@ -40,7 +40,7 @@ class TestPromise1AtomicPublish:
             system.publish_many("t", [*range(20)], keys(20))
         assert system.publish("t", "done", key="a", id="x").created, "the id is free"
         assert take_one(subscriber).payload == "done"
-        nothing_comes(subscriber)
+        nothing_comes(subscriber, system.looks)
 
     def test_two_topics_in_one_transaction(self, system: System) -> None:
         """Messages to several topics exist together or not at all."""
@@ -90,7 +90,7 @@ class TestPromise2NothingIsLost:
                 else:
                     held[n].roll_back()
             assert sorted(got) == [1, 2, 4, 5, 7, *range(100, 108)]
-            nothing_comes(subscriber)
+            nothing_comes(subscriber, system.looks)
 
     def test_a_late_commit_while_its_group_is_away(self, system: System) -> None:
         """All members leave before the transaction commits. New members find the message below their position."""
@@ -104,7 +104,7 @@ class TestPromise2NothingIsLost:
             held.commit()
             second = system.open("t", "g")
             assert take_one(second).payload == "late"
-            nothing_comes(second)
+            nothing_comes(second, system.looks)
 
     def test_a_group_that_begins_with_the_latest_misses_no_late_commit(self, system: System) -> None:
         """A transaction that was open when the group registered commits later. The group gets the message."""
@@ -156,7 +156,7 @@ class TestPromise3AtLeastOnce:
         got = take(second, 5)
         assert sorted(payloads(got)) == sorted(payloads(held[3:]))
         assert {each.attempt for each in got} == {2}
-        nothing_comes(second)
+        nothing_comes(second, system.looks)
 
     def test_an_answer_of_a_rolled_back_transaction_was_none(self, system: System) -> None:
         """An ack in a transaction that is rolled back has no effect, and the message is redelivered.
@@ -173,7 +173,7 @@ class TestPromise3AtLeastOnce:
         with system.transaction():
             assert again.ack()
         outlast(system, "t", "another", 0.5)
-        nothing_comes(subscriber)
+        nothing_comes(subscriber, system.looks)
 
 
 class TestPromise4OrderPerKey:
@@ -207,7 +207,7 @@ class TestPromise4OrderPerKey:
                 case _:
                     assert delivery.ack()
                     done.append(n)
-        nothing_comes(members)
+        nothing_comes(members, system.looks)
 
     def test_one_owner_at_a_time(self, system: System) -> None:
         """Two members share many keys. All open deliveries of one key belong to one of them."""
@@ -260,7 +260,7 @@ class TestPromise5NobodyIsHeldUp:
             return good == 10
 
         until(all_good_ones, "the good ones came")
-        nothing_comes(subscriber)
+        nothing_comes(subscriber, system.looks)
 
     def test_beside_an_open_transaction(self, system: System) -> None:
         """A publisher with an open transaction delays no other publisher and no consumer."""

@@ -34,10 +34,10 @@ class TestPromise6Fenced:
         for answer in tries:
             with pytest.raises(system.stale):
                 answer()
-        nothing_comes([second])
+        nothing_comes([second], system.looks)
         assert new.ack()
-        nothing_comes([first, second])
-        nothing_comes(system.open(system.dead_letters("t"), "undertaker"))
+        nothing_comes([first, second], system.looks)
+        nothing_comes(system.open(system.dead_letters("t"), "undertaker"), system.looks)
 
     def test_by_no_answer_to_what_nobody_has_yet(self, system: System) -> None:
         """The new owner has not received all messages yet. The former owner can no longer settle them anyway."""
@@ -55,7 +55,7 @@ class TestPromise6Fenced:
                 answer()
         assert taken[0].ack()
         assert sorted(payloads(take([second], 5))) == sorted(payloads(left))
-        nothing_comes([first, second])
+        nothing_comes([first, second], system.looks)
 
     def test_by_no_answer_after_the_other_has_finished(self, system: System) -> None:
         """The new owner has acked the message. Nothing makes it open again or a dead letter."""
@@ -67,7 +67,7 @@ class TestPromise6Fenced:
         for answer in (old.nack, old.reject, old.postpone, old.ack):
             with pytest.raises(system.stale):
                 answer()
-        nothing_comes([first])
+        nothing_comes([first], system.looks)
 
     def test_nor_by_delivering_the_next(self, system: System) -> None:
         """A member that wakes after it lost its lease delivers no message of the new owner."""
@@ -94,7 +94,7 @@ class TestPromise6Fenced:
         with pytest.raises(system.stale):
             subscriber.ack(held)
         assert take_one(subscriber).payload == 1
-        nothing_comes(subscriber)
+        nothing_comes(subscriber, system.looks)
 
 
 class TestPromise7AttemptsAreReal:
@@ -147,7 +147,7 @@ class TestPromise7AttemptsAreReal:
         assert [letter.payload["n"] for letter in dead] == [2]
         worker.ask_to_stop()
         assert worker.wait() == 0
-        nothing_comes([letters])
+        nothing_comes([letters], system.looks)
 
 
 class TestPromise8GroupsAreIslands:
@@ -171,7 +171,7 @@ class TestPromise8GroupsAreIslands:
         system.unsubscribe("t", "wild")
         system.publish("t", 6, key="a")
         assert take_one(quiet).payload == 6
-        nothing_comes(quiet)
+        nothing_comes(quiet, system.looks)
 
     def test_a_stuck_group_slows_nobody_down(self, system: System) -> None:
         """One group settles nothing. Another group continues, message by message."""
@@ -267,7 +267,7 @@ class TestPromise10FlatCost:
         for count in (5, 100):
             topic = f"t{count}"
             subscriber = system.open(topic, "g")
-            nothing_comes(subscriber)
+            nothing_comes(subscriber, system.looks)
             system.publish_many(topic, [*range(count)], [keys(50)[n % 50] for n in range(count)])
             got = 0
             with system.counting() as requests:

@@ -51,7 +51,7 @@ def test_the_first_reply_is_the_answer(system: System) -> None:
     assert requester.reply().payload == {"price": 3}
     assert first.ack()
     assert second.ack()
-    nothing_comes([one, two])
+    nothing_comes([one, two], system.looks)
 
 
 def test_a_reply_of_a_rolled_back_transaction_is_no_answer(system: System) -> None:
@@ -73,7 +73,7 @@ def test_a_request_without_a_reply(system: System) -> None:
     (delivery,) = receive(subscriber)
     assert not delivery.reply("too late")
     assert delivery.ack()
-    nothing_comes(subscriber)
+    nothing_comes(subscriber, system.looks)
 
 
 def test_a_request_that_is_dead_lettered(system: System) -> None:

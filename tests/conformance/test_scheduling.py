@@ -24,7 +24,7 @@ def test_a_scheduled_message_comes_when_it_is_due(system: System) -> None:
     for member in (one, two):
         assert payloads(take(member, 2)) == ["now", "later"]
         assert time.monotonic() - begun > 0.45
-    nothing_comes([one, two])
+    nothing_comes([one, two], system.looks)
 
 
 def test_scheduled_messages_are_listed_until_they_are_due(system: System) -> None:
@@ -37,7 +37,7 @@ def test_scheduled_messages_are_listed_until_they_are_due(system: System) -> Non
     assert [(m.id, m.key, m.payload) for m in found] == [(id, "k", {"id": id}) for id in "abc"]
     for earlier, later in pairwise(found):
         assert abs((later.at - earlier.at).total_seconds() - HOUR) < HOUR / 2
-    nothing_comes(subscriber)
+    nothing_comes(subscriber, system.looks)
 
 
 def test_cancel(system: System) -> None:
@@ -55,7 +55,7 @@ def test_cancel(system: System) -> None:
     assert system.publish("t", "now", key="a", id="x").created
     assert not system.cancel("t", "x", key="a"), "a message in the log is not scheduled"
     assert take_one(subscriber).payload == "now"
-    nothing_comes(subscriber)
+    nothing_comes(subscriber, system.looks)
 
 
 def test_reschedule(system: System) -> None:
@@ -65,9 +65,9 @@ def test_reschedule(system: System) -> None:
         system.publish("t", id, key="a", id=id, delay=delay)
     assert system.reschedule("t", "x", key="a", delay=3 * HOUR)
     assert scheduled(system) == ["y", "x"]
-    nothing_comes(subscriber)
+    nothing_comes(subscriber, system.looks)
     assert system.reschedule("t", "x", key="a", delay=0)
     assert take_one(subscriber).id == "x"
     assert not system.reschedule("t", "x", key="a", delay=0)
     assert scheduled(system) == ["y"]
-    nothing_comes(subscriber)
+    nothing_comes(subscriber, system.looks)

@@ -17,7 +17,7 @@ from tests.proof.checker import Breach, Rules, Summary, check, summary
 from tests.proof.crew import Crew, Kind
 from tests.proof.disk import Disk
 from tests.proof.faults import possible
-from tests.proof.history import Writer, now, read
+from tests.proof.history import Closed, Sent, Writer, now, read
 from tests.proof.observer import Observer
 from tests.proof.plan import GROUPS
 from tests.proof.scene import Scene
@@ -34,6 +34,7 @@ class Options:
 
     ``every`` is the average time between faults. ``slack`` is extra time for a busy machine, beyond the promises;
     ``takeover``: for takeovers, if it differs. ``drain`` is the time limit for the remaining messages.
+    ``least``: the faults continue until so many messages are committed, but at most ``drain`` seconds longer.
     """
 
     seed: int
@@ -48,6 +49,7 @@ class Options:
     slack: float = SLACK
     takeover: float | None = None
     drain: float = 300.0
+    least: int = 0
 
 
 @dataclass(frozen=True)
@@ -126,8 +128,9 @@ class Run:
     def _under_faults(self) -> None:
         dice = self.scene.dice
         end, told = time.monotonic() + self.options.seconds, time.monotonic()
+        latest = end + self.options.drain
         fault_at = time.monotonic() + self.options.every
-        while (moment := time.monotonic()) < end:
+        while (moment := time.monotonic()) < end or (moment < latest and not self._has_committed_enough()):
             self._tick()
             if moment >= fault_at:
                 self._one_fault()
@@ -138,6 +141,17 @@ class Run:
                 self.say(
                     f"{end - moment:6.0f} s to go, {kills} faults so far, {self.observer.backlog} in the log"
                 )
+
+    def _has_committed_enough(self) -> bool:
+        """Return True if the publishers know that ``least`` messages or more are committed."""
+        if not self.options.least:
+            return True
+        events = read(self.directory)
+        committed = {
+            one.transaction for one in events if isinstance(one, Closed) and one.outcome == "committed"
+        }
+        sent = [one for one in events if isinstance(one, Sent) and one.transaction in committed]
+        return len(sent) >= self.options.least
 
     def _one_fault(self) -> None:
         faults = possible(self.scene)

@@ -14,6 +14,7 @@ from django_mqueue import Delivery, Subscription
 from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
 from django_mqueue.protocol.retention.garbage_collection import Collector
 from django_mqueue.protocol.subscriber import Subscriber
+from django_mqueue.store import offsets
 
 from .processes import Worker, database_ms
 from .threads import raw_connection
@@ -103,6 +104,14 @@ def make_due(subscription: Subscription) -> None:
         membership, tail = engine.membership, engine.tailer.tails[subscription.topic]
         membership._renew_at = membership._beat_at = membership._scan_at = -math.inf
         tail.sweep_at = tail.settle_at = engine.watermarks._next = -math.inf
+
+
+def make_idle(subscription: Subscription) -> None:
+    """Make all partitions of the subscription look idle for longer than two leases."""
+    engine = engine_of(subscription)
+    with engine.state.lock:
+        for partition in engine.state.partitions.values():
+            partition.idle_since = -math.inf
 
 
 def let_die(name: str) -> None:
@@ -203,6 +212,12 @@ def settle_and_collect(subscription: Subscription) -> int:
     settled = settle(subscription)
     collect(subscription.topic, subscription.using)
     return settled
+
+
+def lock_topic(topic: str) -> None:
+    """Lock the topic's row until this transaction ends, as registration and garbage collection do."""
+    with connections["default"].cursor() as cursor:
+        offsets.lock_topic(cursor, topic)
 
 
 def in_log(topic: str, using: str = "default") -> list[int]:

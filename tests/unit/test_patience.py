@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parents[1]
-MEASURED = ("benchmarks", "proof")
-"""These folders measure time."""
+MEASURED = ("benchmarks",)
+"""This folder measures time."""
 
 LEAST = 30
 """The shortest allowed limit of a wait, in seconds."""
@@ -27,6 +27,8 @@ WAITS = {
     "join",
     "communicate",
 }
+PLACES = {"result": 0, "join": 0, "acquire": 1, "communicate": 1, "Barrier": 2}
+"""The place of the limit among the positional arguments."""
 
 
 def modules() -> list[Path]:
@@ -43,9 +45,10 @@ def short_limits(text: str) -> Iterator[int]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func).rpartition(".")[2]
-            if name in WAITS and any(
-                given.arg in ("seconds", "timeout") and is_short(given.value) for given in node.keywords
-            ):
+            limits = [given.value for given in node.keywords if given.arg in ("seconds", "timeout")]
+            if name in PLACES:
+                limits += node.args[PLACES[name] :][:1]
+            if name in WAITS and any(map(is_short, limits)):
                 yield node.lineno
         if not isinstance(node, ast.Assert):
             continue
@@ -65,6 +68,11 @@ def short_limits(text: str) -> Iterator[int]:
     [
         "wait_until(done, 'it is done', seconds=5)",
         "thread.result(timeout=5)",
+        "future.result(5)",
+        "thread.join(10)",
+        "lock.acquire(True, 5)",
+        "process.communicate(None, 5)",
+        "threading.Barrier(3, None, 10)",
         "together = threading.Barrier(3, timeout=10)",
         "assert worker.wait(3) == 0",
         "assert time.monotonic() - begun < 5",
@@ -81,6 +89,9 @@ def test_short_limits_are_seen(text: str) -> None:
         "wait_until(done, 'it is done')",
         "wait_until(done, 'it is done', seconds=2 * PATIENCE)",
         "pause.wait(0.02)",
+        "threading.Barrier(3)",
+        "consume(subscription, 3)",
+        "', '.join(names)",
         "assert worker.wait() == 0",
         "assert time.monotonic() - begun >= 0.5",
     ],

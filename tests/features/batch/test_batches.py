@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -25,6 +26,7 @@ from django_mqueue import (
 )
 from django_mqueue.models import DeliveryState
 from django_mqueue.models import Message as Row
+from django_mqueue.workers.call_starter import CallStarter
 from tests.support.running import Seen, registered, run, wait_until_extended
 from tests.support.shop.models import Sale
 from tests.support.threads import Background
@@ -285,6 +287,12 @@ def test_as_many_batches_at_once_as_there_are_threads_keys_and_leave(
     publish_many("t", [OutgoingMessage(n, key=f"k{n % keys_there}") for n in range(120)])
     lock, now, most = threading.Lock(), [0], [0]
     keys: list[str | None] = []
+    claims, claim = [0], CallStarter.claim
+
+    def counted(starter: CallStarter) -> int:
+        found = claim(starter)
+        claims[0] += 1
+        return found
 
     def handle(messages: list[Delivery]) -> None:
         with lock:
@@ -293,12 +301,16 @@ def test_as_many_batches_at_once_as_there_are_threads_keys_and_leave(
             now[0] += 1
             most[0] = max(most[0], now[0])
         wait_until(lambda: most[0] >= at_once, "as many batches run at once")
-        threading.Event().wait(0.02)
+        before = claims[0]
+        wait_until(lambda: claims[0] >= before + 2, "the worker has tried to start more")
         with lock:
             keys.remove(messages[0].key)
             now[0] -= 1
 
-    with registered("t", seen := Batches(handle), batch=True, batch_size=5, concurrency=concurrency):
+    with (
+        registered("t", seen := Batches(handle), batch=True, batch_size=5, concurrency=concurrency),
+        patch.object(CallStarter, "claim", counted),
+    ):
         run(threads=4)
     assert most[0] == at_once
     assert sorted(seen.handled) == list(range(120))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +17,7 @@ from pytest_django import DjangoDbBlocker
 from django_mqueue import Message, publish, subscribe
 from django_mqueue.models import Offset
 from django_mqueue.store.connection.program import VARIABLE
+from django_mqueue.store.server.locks import open_transactions
 from django_mqueue.store.server.sessions import sessions
 from tests.own_server import own_server_of_kind
 from tests.servers import kind_of_run
@@ -186,7 +186,9 @@ def test_an_idle_transaction_that_only_locked_rows(own: str, mqueue_json: Json, 
 def test_a_transaction_that_locked_rows_of_other_tables_is_not_listed(own: str, mqueue_json: Json) -> None:
     with raw_connection(own) as other:
         other.execute("SELECT * FROM django_migrations LIMIT 1 FOR UPDATE")
-        time.sleep(1.5)  # An idle session is listed after a second.
+        # An idle session is listed after a second.
+        wait_until(lambda: sessions(own)[other.id].seconds >= 1, "the session is idle for a second")
+        assert other.id in [one.session for one in open_transactions(own)]
         assert mqueue_json("blockers", "--database", own)["transactions"] == []
 
 

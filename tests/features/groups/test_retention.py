@@ -21,6 +21,7 @@ from tests.support.subscribers import (
     collect,
     consume,
     in_log,
+    make_idle,
     poll_until,
     settle,
     settle_and_collect,
@@ -116,7 +117,7 @@ def test_an_open_message_holds_back_its_own_partition_only() -> None:
     assert in_log(TOPIC) == with_state(TOPIC, GROUP) == []
 
 
-@override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 1})
+@override_settings(MQUEUE=QUICK)
 def test_a_worker_collects_by_itself_while_it_polls() -> None:
     """No call is needed, even under load. The worker also gives up the leases of emptied partitions."""
     with Subscription(TOPIC, group=GROUP) as subscription:
@@ -128,10 +129,12 @@ def test_a_worker_collects_by_itself_while_it_polls() -> None:
             subscription.poll()
             return not in_log(TOPIC) and not DeliveryState.objects.exists()
 
+        def given_up() -> bool:
+            make_idle(subscription)
+            return not subscription.poll() and not PartitionLease.objects.exists()
+
         wait_until(all_gone, "the log is empty")
-        wait_until(
-            lambda: not subscription.poll() and not PartitionLease.objects.exists(), "leases are given up"
-        )
+        wait_until(given_up, "leases are given up")
 
 
 @override_settings(MQUEUE=QUICK)

@@ -15,6 +15,7 @@ from django_mqueue.protocol.waking.polling import Polling
 from tests.support.processes import FAST
 from tests.support.running import registered, run
 from tests.support.subscribers import poll_until
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("fast")]
 
@@ -90,8 +91,12 @@ def test_a_lost_lease_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         with Subscription("orders", "reports", name="w") as subscription:
             poll_until(subscription, 1)
             PartitionLease.objects.update(holder="another", leased_by="x")
-            while not records(caplog, "lease_lost"):
+
+            def logged() -> list[dict[str, Any]]:
                 subscription.poll()
+                return records(caplog, "lease_lost")
+
+            wait_until(logged, "the lost lease is logged")
     assert records(caplog, "lease_lost") == [
         {"event": "lease_lost", "topic": "orders", "group": "reports", "subscriber": "w", "partitions": 1}
     ]

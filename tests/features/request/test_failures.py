@@ -84,7 +84,7 @@ def test_a_group_with_a_parked_retry_may_still_reply() -> None:
         one(shop).nack(delay=7_200)
         mine.reject("not for me")
         assert boxes("prices")[0].failure_count is None
-        assert not requester.is_done
+        assert requester.keeps_trying("SELECT failure_count")
         assert send_to_front("prices", group="shop") == 1
         answering = one(shop)
         assert answering.reply("here")
@@ -99,7 +99,7 @@ def test_groups_that_are_done_with_it_will_not_reply(verb: str) -> None:
         mine, other = one(shop), one(audit)
         subscribe("prices", "new", start="latest")
         getattr(other, verb)()
-        assert not requester.is_done
+        assert requester.keeps_trying("SELECT failure_count")
         mine.reject("never")
         with pytest.raises(RequestFailed, match="never"):
             requester.result()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
 
-from django_mqueue import Reply, Subscription
+from django_mqueue import Reply, Subscription, request
 from django_mqueue.models import DeliveryState
 from tests.support.running import Seen, registered, run
 from tests.support.shop.models import Sale
@@ -82,11 +83,30 @@ def test_two_groups_at_once_the_second_waits_until_the_first_has_ended(kept: boo
 
 def test_who_stands_still_with_a_reply_in_its_transaction_holds_another_up_to_the_deadline_only() -> None:
     """The second reply waits until the deadline, not until the lock wait timeout."""
+    late = threading.Event()
+
+    def on_clock(work: Callable[[], Any]) -> Background[Any]:
+        """Run the work in a thread. When ``late`` is set, the database's clock is past the deadline for it."""
+
+        def ahead(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
+            if late.is_set():
+                execute("SET SESSION timestamp = UNIX_TIMESTAMP(SYSDATE(3)) + 61", None, False, context)
+            return execute(sql, params, many, context)
+
+        def run_on_clock() -> Any:
+            with connection.execute_wrapper(ahead):
+                return work()
+
+        return Background(run_on_clock)
+
     with Subscription("prices", "one") as first, Subscription("prices", "two") as second:
-        requester = asked("prices", 1, timeout=1.5).start()
+        requester = on_clock(lambda: request("prices", 1, timeout=60)).start()
         mine, other = one(first), one(second)
-        with HeldTransaction(lambda: mine.reply("one")):
-            with Background(lambda: other.reply("two")) as background:
+        with HeldTransaction(lambda: mine.reply("one")) as held:
+            assert held.result() is True
+            with on_clock(lambda: other.reply("two")) as background:
+                assert background.keeps_trying("SKIP LOCKED")
+                late.set()
                 assert background.result() is False
             with pytest.raises(TimeoutError):
                 requester.result()

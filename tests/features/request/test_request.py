@@ -35,6 +35,7 @@ from tests.support.running import registered, run
 from tests.support.statements import counted
 from tests.support.threads import lost_after_its_commit
 from tests.support.transactions import Background
+from tests.support.waiting import PATIENCE
 
 from .asking import asked, boxes, one
 
@@ -143,8 +144,9 @@ def test_a_requester_whose_connection_is_lost_right_after_it_asked_leaves_nothin
 def test_an_async_caller_that_is_cancelled_leaves_nothing() -> None:
     async def ask() -> None:
         asking = asyncio.create_task(arequest("prices", 1, timeout=200))
-        while not await sync_to_async(boxes)("prices"):
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(PATIENCE):
+            while not await sync_to_async(boxes)("prices"):
+                await asyncio.sleep(0.01)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking

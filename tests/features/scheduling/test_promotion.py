@@ -43,6 +43,10 @@ def promote(topic: str = "t") -> Promotion:
     return Promoter("default", topic).promote()
 
 
+def dropping(result: Promotion) -> Promotion | None:
+    return result if result.dropped else None
+
+
 def due(id: str, topic: str = "t", key: str | None = None) -> None:
     publish(topic, id, id=id, key=key, at=now() + PAST)
 
@@ -51,8 +55,7 @@ def test_what_is_in_the_log_when_it_falls_due_is_dropped_and_told() -> None:
     publish("t", "scheduled", id="a", delay=0.05)
     publish("t", "at once", id="a")
     due("b")
-    while not (result := promote()).dropped:
-        threading.Event().wait(0.02)
+    result = wait_until(lambda: dropping(promote()), "the scheduled message is due")
     assert [(row.id, reason) for row, reason in result.dropped.items()] == [("a", IN_LOG)]
     assert (waiting("t"), sorted(ids_in_log("t"))) == ([], ["a", "b"])
     assert [m.payload for m in Message.objects.filter(topic="t", message_id="a")] == [b'"at once"']
@@ -81,10 +84,9 @@ def test_receivers_of_the_signal_are_told_what_was_dropped_and_why() -> None:
 def test_what_was_for_a_group_that_is_gone_is_dropped() -> None:
     subscribe("t", "gone")
     subscribe("t", "there")
-    publish("t", 1, id="a", group="gone", delay=0.01)
-    publish("t", 2, id="b", group="there", delay=0.01)
+    publish("t", 1, id="a", group="gone", at=now() + PAST)
+    publish("t", 2, id="b", group="there", at=now() + PAST)
     unsubscribe("t", "gone")
-    threading.Event().wait(0.05)
     result = promote()
     assert [(row.id, reason) for row, reason in result.dropped.items()] == [("a", GROUP_NOT_REGISTERED)]
     assert ids_in_log("t") == ["b"]
@@ -170,19 +172,15 @@ def test_many_workers_promote_each_message_once() -> None:
     def consumer(group: str, name: str) -> None:
         with Subscription("t", group, name=name, batch_size=50) as subscription:
             begun.wait(PATIENCE)
-            deadline = threading.Event()
-            for _ in range(2000):
-                with lock:
-                    over = sum(got[group].values()) >= total
-                if over:
-                    return
+
+            def has_all() -> bool:
                 deliveries = subscription.poll()
-                if deliveries:
-                    subscription.ack(deliveries)
-                    with lock:
-                        got[group].update(delivery.payload for delivery in deliveries)
-                else:
-                    deadline.wait(0.01)
+                subscription.ack(deliveries)
+                with lock:
+                    got[group].update(delivery.payload for delivery in deliveries)
+                    return sum(got[group].values()) >= total
+
+            wait_until(has_all, f"all messages of group {group}", every=0.01)
 
     with override_settings(MQUEUE=QUICK | {"RETENTION": 3600}):
         threads = [Background(partial(consumer, g, f"{g}{n}")).start() for g in "ab" for n in range(3)]

@@ -14,7 +14,7 @@ from .listening import listening
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-quick = with_settings(MQUEUE={**QUICK, "LEASE_DURATION": 10, "RETENTION": 3600})
+quick = with_settings(MQUEUE={**QUICK, "RETENTION": 3600})
 
 
 def test_scheduled_messages_are_told_when_they_are_published_and_when_they_are_delivered() -> None:

@@ -24,6 +24,23 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 BOTH = [OutgoingMessage(key, key=key) for key in ("a", "b")]
 
 
+class WatchedLock:
+    """A reentrant lock. ``waiting``: the threads that wait for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self.waiting: set[int] = set()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self.waiting.add(threading.get_ident())
+            self._lock.acquire()
+            self.waiting.remove(threading.get_ident())
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
 @dataclass
 class Steps:
     """Both handlers start. The first ends and acks while the loop reads the deliveries. Then the second ends."""
@@ -33,18 +50,25 @@ class Steps:
     second: threading.Event = field(default_factory=threading.Event)
     looking: bool = False
     """True while the loop makes the read that the test is about."""
+    lock: WatchedLock = field(default_factory=WatchedLock)
+    """The lock of the deliveries."""
+    first_thread: int = 0
+    """The thread that handles and acks the first message."""
 
     def handle(self, message: Delivery) -> None:
+        if message.payload == "a":
+            self.first_thread = threading.get_ident()
         self.started.add(message.payload)
         (self.first if message.payload == "a" else self.second).wait(PATIENCE)
 
     def in_the_midst(self, flying: Flying) -> None:
-        """Let the first handler end. Its ack has no effect here if the loop has locked the deliveries that it reads."""
+        """Let the first handler end. Its ack waits here if the loop has locked the deliveries that it reads."""
         if self.looking and len(self.started) == 2 and not self.second.is_set():
             self.first.set()
-            for _ in range(50):
-                if len(flying) < 2 or threading.Event().wait(0.02):
-                    break
+            wait_until(
+                lambda: len(flying) < 2 or self.first_thread in self.lock.waiting,
+                "the ack has removed its delivery, or waits for the lock",
+            )
             self.second.set()
 
 
@@ -69,9 +93,8 @@ class Flying(dict[int, Delivery]):
 
 
 def run_with(steps: Steps, **options: Any) -> None:
-    with patch(
-        "django_mqueue.protocol.subscriber.ConsumerState", partial(ConsumerState, in_flight=Flying(steps))
-    ):
+    state = partial(ConsumerState, in_flight=Flying(steps), lock=cast(Any, steps.lock))
+    with patch("django_mqueue.protocol.subscriber.ConsumerState", state):
         run(threads=3, **options)
     assert steps.first.is_set(), "the loop has looked at both"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_mqueue import Message, Subscription, publish
-from django_mqueue.models import DeliveryState
+from django_mqueue.models import DeliveryState, PartitionLease, SubscriberHeartbeat
 from tests.support.processes import Workers, database_ms, wait_until
 from tests.support.running import Seen, registered, run, wait_until_extended
 from tests.support.shop.models import Door, Step
@@ -18,8 +18,12 @@ def test_a_handler_slower_than_its_visibility_timeout_is_not_interrupted_by_a_se
     with Workers() as workers:
         publish("parcels", {"n": 1, "do": "wait", "door": "exit"}, key="k")
         both = [workers.start("parcels"), workers.start("parcels")]
-        step = wait_until(lambda: Step.objects.first(), "the handler has started")
-        wait_until(lambda: database_ms() > step.at // 1000 + 3000, "three seconds have passed")
+        wait_until(lambda: Step.objects.exists(), "the handler has started")
+        wait_until(lambda: SubscriberHeartbeat.objects.count() == 2, "both have joined")
+        after = database_ms() + 3000
+        late = SubscriberHeartbeat.objects.filter(heartbeat_at__gt=after)
+        wait_until(lambda: late.count() == 2, "both have looked for work after three seconds")
+        wait_until(lambda: DeliveryState.objects.filter(invisible_until__gt=after), "it is extended")
         Door.objects.create(name="exit")
         wait_until(lambda: Step.objects.filter(what="end").exists(), "the handler has ended")
         assert [worker.stop() for worker in both] == [0, 0]
@@ -29,16 +33,22 @@ def test_a_handler_slower_than_its_visibility_timeout_is_not_interrupted_by_a_se
 
 
 def test_it_is_extended_while_the_worker_is_told_to_stop() -> None:
-    """Between SIGTERM and the handler's end, the worker also keeps its lease. No other worker gets the key."""
+    """Between SIGTERM and the handler's end, the worker also renews its lease. No other worker gets the key."""
     with Workers() as workers:
         publish("parcels", {"n": 1, "do": "wait", "door": "exit"}, key="k")
-        first = workers.start("parcels")
+        first = workers.start("parcels", "--name", "first")
         wait_until(lambda: Step.objects.exists(), "the handler has started")
-        stopped_at = database_ms()
-        process_told = first.process
-        process_told.terminate()
-        second = workers.start("parcels")
-        wait_until(lambda: database_ms() > stopped_at + 3000, "longer than lease and visibility have passed")
+        first.process.terminate()
+        second = workers.start("parcels", "--name", "second")
+        joined = SubscriberHeartbeat.objects.filter(subscriber_name="second")
+        wait_until(lambda: joined.exists(), "the second has joined")
+        after = database_ms() + 3000  # Longer than the visibility timeout.
+        renewed = PartitionLease.objects.filter(leased_by="first", lease_renewed_at__gt=after)
+        wait_until(
+            lambda: renewed.exists() and joined.filter(heartbeat_at__gt=after).exists(),
+            "both of them continue",
+        )
+        wait_until(lambda: DeliveryState.objects.filter(invisible_until__gt=after), "it is extended")
         Door.objects.create(name="exit")
         assert first.wait() == 0
         assert second.stop() == 0

@@ -24,8 +24,12 @@ from .mutations.mutation import Mutation
 COPIED = ("django_mqueue", "tests", "example_project", "pyproject.toml")
 NEEDLESS = [word for name in ("cacheprovider", "faker", "hypothesispytest") for word in ("-p", f"no:{name}")]
 """Plugins that do nothing in a short run. Loading them takes a third of its time."""
-PATIENCE = 10
-"""Seconds to wait for a condition: few, because many of these tests wait for something that never happens."""
+PATIENCE, BESIDE_SPARK = 30, 10
+"""Seconds to wait for a condition: few, because some of these tests wait for something that never happens.
+
+On a slow machine, a short wait could end before the event, and the test would fail although the guard is not needed.
+Tests that need Spark wait ten times as long for Spark itself, and must end within ``TEST_SECONDS``.
+"""
 WHOLE_PATIENCE = 60
 """Seconds to wait for a condition if no guard is removed."""
 TEST_SECONDS = 300
@@ -106,6 +110,7 @@ def run_tests(place: Path, mutation: Mutation, url: str) -> Run:
     """
     if mutation.changes_tables:
         url = f"{url.partition('?')[0]}_tables?{url.partition('?')[2]}"
+    patience = BESIDE_SPARK if any(map(needs_spark, mutation.tests)) else PATIENCE
     report = place / "report.json"
     report.unlink(missing_ok=True)
     command = [
@@ -126,7 +131,7 @@ def run_tests(place: Path, mutation: Mutation, url: str) -> Run:
                 "DATABASE_URL": url,
                 "GUARDS_REPORT": str(report),
                 "PYTHONFAULTHANDLER": "1",
-                "MQUEUE_TEST_PATIENCE": str(PATIENCE if mutation.edits else WHOLE_PATIENCE),
+                "MQUEUE_TEST_PATIENCE": str(patience if mutation.edits else WHOLE_PATIENCE),
             },
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -10,6 +10,8 @@ from urllib.parse import quote
 
 from django.db import connections
 
+from tests.support.waiting import PATIENCE
+
 
 class Proxy:
     """Listens on a port and forwards all data to the test's server, until a test cuts it."""
@@ -48,7 +50,7 @@ class Proxy:
         _end(self._listening)
         self.cut()
         for thread in self._threads:
-            thread.join(10)
+            thread.join(PATIENCE)
         for one in [self._listening, *self._sockets]:
             one.close()
 

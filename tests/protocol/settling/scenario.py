@@ -10,6 +10,7 @@ from django_mqueue import Subscription, publish, subscribe
 from tests.support.subscribers import (
     collect,
     consume,
+    consume_rest,
     in_log,
     settle,
     settle_and_collect,
@@ -17,6 +18,7 @@ from tests.support.subscribers import (
     with_state,
 )
 from tests.support.transactions import wait
+from tests.support.waiting import gather
 
 TOPIC, GROUP, KEY = "orders", "billing", "customer-1"
 
@@ -45,13 +47,13 @@ def late_commit(
     *,
     expected: Sequence[Any],
     open_for: float = 0.0,
-    patience: float = 20.0,
     early_id: str | None = None,
 ) -> Told:
     """A inserts its messages. B publishes after it and commits. B's message is acked, settled and collected.
 
-    Then A commits. Both publish with one key. The scenario ends when the ``expected`` messages of A have come or
-    ``patience`` is over, and all is collected. It needs a retention of 0: ``override_settings(MQUEUE=QUICK)``.
+    Then A commits. Both publish with one key. The scenario waits for the ``expected`` messages of A. It then polls some
+    more times with all periodic work due, which shows that no others come, and collects all. It needs a retention of 0:
+    ``override_settings(MQUEUE=QUICK)``.
     """
     told = Told()
     subscribe(TOPIC, GROUP)
@@ -65,7 +67,9 @@ def late_commit(
             wait(0.05 if open_for else 0.0)
         told.kept_meanwhile = in_log(TOPIC)
         publisher.commit()
-        told.late = _consume_patiently(subscription, len(expected), patience)
+        if expected:
+            told.late = gather(lambda: _consume_once(subscription), len(expected), "the late messages")
+        told.late += [delivery.payload for delivery in consume_rest(subscription)]
         settle(subscription)
         collect(TOPIC)
         told.left_in_log, told.left_in_state = in_log(TOPIC), with_state(TOPIC, GROUP)
@@ -73,16 +77,10 @@ def late_commit(
     return told
 
 
-def _consume_patiently(subscription: Subscription, count: int, patience: float) -> list[Any]:
-    got: list[Any] = []
-    for _ in range(int(patience / 0.02)):
-        deliveries = subscription.poll()
-        subscription.ack(deliveries)
-        got += [delivery.payload for delivery in deliveries]
-        if len(got) >= count:
-            break
-        wait(0.02)
-    return got
+def _consume_once(subscription: Subscription) -> list[Any]:
+    deliveries = subscription.poll()
+    subscription.ack(deliveries)
+    return [delivery.payload for delivery in deliveries]
 
 
 def assert_nothing_lost(told: Told, expected: Sequence[Any]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
+from itertools import count
 from zlib import crc32
 
 import pytest
@@ -18,7 +20,7 @@ from django_mqueue.store import gates, offsets
 from django_mqueue.store.log import MessageIdentity
 from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, consume, in_log, poll_until, settle
-from tests.support.transactions import Background, HeldTransaction, wait, wait_for_lock_wait, wait_until
+from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -183,20 +185,25 @@ def test_migrate_does_not_wait_for_publishers() -> None:
 
 
 def test_settling_goes_on_under_steady_overlapping_transactions() -> None:
-    """At every moment a publisher is open. A committed message is still settled within the overlap."""
-    overlap: list[HeldTransaction[object]] = []
+    """At every moment three publishers are open. A committed message is still settled before twelve more have begun.
+
+    The publishers begin half a slot apart, by the server's clock.
+    """
+    overlap: list[HeldTransaction[None]] = []
     settler = Settler("default", TOPIC)
+    times = count(step=gates.SLOT_MS // 2)
+
+    def begin() -> None:
+        overlap.append(HeldTransaction(partial(publish_at, next(times), TOPIC)).__enter__())
+
     try:
         for _ in range(3):
-            overlap.append(HeldTransaction(WAYS["publish"]).__enter__())
-            wait(0.25)
+            begin()
         newest = publish(TOPIC, "newest").offset
         for _ in range(12):
-            overlap.append(HeldTransaction(WAYS["publish"]).__enter__())
+            begin()
             overlap.pop(0).commit()
-            wait(0.25)
-            if settler.advance() >= newest:
-                break
+            settler.advance()
         assert settler.settled >= newest
     finally:
         for publisher in overlap:

@@ -28,6 +28,7 @@ from tests.support.subscribers import (
     engine_of,
     in_log,
     make_due,
+    make_idle,
     poll_until,
     settle,
     settle_and_collect,
@@ -128,7 +129,7 @@ def test_what_a_handler_has_in_hand_is_its_own_though_it_is_told_as_news_again()
             assert [delivery.payload for delivery in got] == [2]
 
 
-@override_settings(MQUEUE={**QUICK, "LEASE_DURATION": 1})
+@override_settings(MQUEUE=CALM)
 def test_a_drained_partition_is_given_up_by_who_has_many_connections() -> None:
     """The worker reads an idle partition again for each connection.
 
@@ -141,6 +142,7 @@ def test_a_drained_partition_is_given_up_by_who_has_many_connections() -> None:
         engine.tailer.join(TOPIC, witness)
 
         def is_given_up() -> bool:
+            make_idle(subscription)
             connection.close()
             assert subscription.poll() == []
             with engine.state.lock:
