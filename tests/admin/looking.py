@@ -37,6 +37,11 @@ def listed(client: Client, page: str, **parameters: str) -> list[dict[str, str]]
     return [{name: text(html) for name, html in row.items()} for row in cells if row]
 
 
+def ids(client: Client, **parameters: str) -> list[str]:
+    """Return the ids of the messages that a search finds."""
+    return [row["id_cell"] for row in listed(client, "message", **parameters)]
+
+
 def links(client: Client, page: str, **parameters: str) -> list[str]:
     """Return the URLs that the rows of a list page link to."""
     return [unescape(link) for link in _LINK.findall(html_of(client, list_url(page), parameters))]

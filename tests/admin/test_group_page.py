@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from html import unescape
 
 import pytest
 from django.core.cache import cache
 from django.db import connection
-from django.test import Client, override_settings
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from django_mqueue import OutgoingMessage, pause, publish_many, subscribe
@@ -25,14 +25,7 @@ from .looking import html_of, text
 from .operating import staff, url_of
 from .overviewing import rows, tiles
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def _nothing_remembered() -> Iterator[None]:
-    cache.clear()
-    with override_settings(MQUEUE={"LEASE_DURATION": 600}):
-        yield
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("nothing_remembered")]
 
 
 def page(client: Client, topic: str = TOPIC, group: str = GROUP, **query: str) -> str:

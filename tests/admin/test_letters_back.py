@@ -189,14 +189,6 @@ def test_letters_of_groups_that_are_gone_stay(client: Client) -> None:
     assert 'value="Redrive"' not in html_of(client, url_of("redrive_matching"), {"topic": TOPIC})
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limit a step to four dead letters, read two at a time."""
-    monkeypatch.setattr(bulk_redrive, "STEP_DEAD_LETTERS", 4)
-    monkeypatch.setattr(bulk_redrive, "STEP", 3600.0)
-    monkeypatch.setattr(bulk_redrive, "AT_ONCE", 2)
-
-
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("page", ["redrive_matching", "purge_matching"])
 def test_a_long_run_in_steps(client: Client, page: str) -> None:

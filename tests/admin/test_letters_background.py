@@ -43,11 +43,8 @@ RIGHTS = ("view_deadletter", "redrive_deadletter", "purge_deadletter")
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small_steps(small: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A step in the browser takes four dead letters, and a step of a worker takes two."""
-    monkeypatch.setattr(bulk_redrive, "STEP_DEAD_LETTERS", 4)
-    monkeypatch.setattr(bulk_redrive, "STEP", 3600.0)
-    monkeypatch.setattr(bulk_redrive, "AT_ONCE", 2)
     monkeypatch.setattr(background, "AT_ONCE", 2)
     with override_settings(MQUEUE={**QUICK, "RETENTION": 3600}):
         yield

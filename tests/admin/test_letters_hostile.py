@@ -9,7 +9,6 @@ import pytest
 from django.test import Client, override_settings
 
 from django_mqueue import OutgoingMessage
-from django_mqueue.browse import bulk_redrive
 from django_mqueue.inspect import Inspected
 
 from .letters import DEAD, TOPIC, give_up, left, outgoing
@@ -80,20 +79,13 @@ def test_what_turns_the_text_is_shown_before_it_is_agreed_to() -> None:
 client = staff_client("view_deadletter", "purge_deadletter", "redrive_deadletter")
 
 
-@pytest.fixture
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_redrive, "STEP_DEAD_LETTERS", 4)
-    monkeypatch.setattr(bulk_redrive, "STEP", 3600.0)
-    monkeypatch.setattr(bulk_redrive, "AT_ONCE", 2)
-
-
 def first_step(client: Client, page: str, asked: dict[str, Any]) -> dict[str, Any]:
     """Run the first step and return the fields that its page sends."""
     html = client.post(url_of(page), asked).content.decode()
     return hidden(client.post(url_of(page), {**hidden(html), **asked}).content.decode())
 
 
-@pytest.mark.usefixtures("_small")
+@pytest.mark.usefixtures("small")
 def test_a_step_that_is_sent_twice_is_written_down_as_what_it_did(client: Client) -> None:
     """The counts in the log add up to the number of purged letters. A repeated step overwrites no entry."""
     give_up(*outgoing(10))
@@ -107,7 +99,7 @@ def test_a_step_that_is_sent_twice_is_written_down_as_what_it_did(client: Client
     assert len(counts) > 1
 
 
-@pytest.mark.usefixtures("_small")
+@pytest.mark.usefixtures("small")
 def test_the_step_of_one_run_does_not_go_on_with_another(client: Client) -> None:
     give_up(*outgoing(6))
     give_up(*outgoing(6), topic="payments")

@@ -5,15 +5,10 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from .looking import html_of, listed
+from .looking import html_of, ids, listed
 from .rows import PAGES, dead_letter, delivery, heartbeat, lease, list_url, message, offset
 
 pytestmark = pytest.mark.django_db
-
-
-def found(client: Client, **parameters: str) -> list[str]:
-    """Return the ids of the messages that a search finds."""
-    return [row["id_cell"] for row in listed(client, "message", **parameters)]
 
 
 @pytest.fixture
@@ -29,15 +24,15 @@ def _messages() -> None:
 @pytest.mark.usefixtures("_messages")
 def test_messages_by_topic_key_and_id(admin_client: Client) -> None:
     """A search is exact: no prefixes, case-sensitive. An id is found in every partition of its topic."""
-    assert found(admin_client) == ["A", "a", "a", "a", "b", "a"]
-    assert found(admin_client, topic="orders") == ["a", "a", "b", "a"]
-    assert found(admin_client, topic="order") == []
-    assert found(admin_client, topic="Orders") == ["A"]
-    assert found(admin_client, topic="orders", key="customer-2") == ["a", "b"]
-    assert found(admin_client, topic="orders", id="a") == ["a", "a", "a"]
-    assert found(admin_client, topic="orders", id="A") == []
-    assert found(admin_client, topic="orders", key="customer-2", id="a") == ["a"]
-    assert found(admin_client, topic="orders", key="customer-1", id="b") == []
+    assert ids(admin_client) == ["A", "a", "a", "a", "b", "a"]
+    assert ids(admin_client, topic="orders") == ["a", "a", "b", "a"]
+    assert ids(admin_client, topic="order") == []
+    assert ids(admin_client, topic="Orders") == ["A"]
+    assert ids(admin_client, topic="orders", key="customer-2") == ["a", "b"]
+    assert ids(admin_client, topic="orders", id="a") == ["a", "a", "a"]
+    assert ids(admin_client, topic="orders", id="A") == []
+    assert ids(admin_client, topic="orders", key="customer-2", id="a") == ["a"]
+    assert ids(admin_client, topic="orders", key="customer-1", id="b") == []
 
 
 def test_a_dead_letter_by_its_original_id(admin_client: Client) -> None:

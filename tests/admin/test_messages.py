@@ -19,7 +19,7 @@ from django_mqueue.admin.messages import message_list
 from django_mqueue.models import Message
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each, published, published_at, scheduled
 
-from .looking import html_of, links, listed, shown, text
+from .looking import html_of, ids, links, listed, shown, text
 from .operating import staff, url_of
 from .rows import ODD_KEYS, list_url, message
 
@@ -31,10 +31,6 @@ with_workers = pytest.mark.django_db(transaction=True)
 def client() -> Client:
     cache.clear()
     return staff("view_message")
-
-
-def ids(client: Client, **asked: str) -> list[str]:
-    return [row["id_cell"] for row in listed(client, "message", **asked)]
 
 
 def said(client: Client, **asked: str) -> str:

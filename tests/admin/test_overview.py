@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from html import unescape
 from typing import Any
 
@@ -29,16 +28,9 @@ from .looking import html_of, text
 from .operating import staff, url_of
 from .overviewing import hrefs, rows
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("nothing_remembered")]
 
 LANDING = "/admin/django_mqueue/"
-
-
-@pytest.fixture(autouse=True)
-def _nothing_remembered() -> Iterator[None]:
-    cache.clear()
-    with override_settings(MQUEUE={"LEASE_DURATION": 600}):
-        yield
 
 
 def test_topics_and_groups_with_their_numbers(admin_client: Client) -> None:

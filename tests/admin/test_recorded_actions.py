@@ -6,7 +6,6 @@ import pytest
 from django.test import Client
 
 from django_mqueue import subscribe
-from django_mqueue.browse import bulk_redrive
 from django_mqueue.models import Message
 from django_mqueue.policy.names import ACTIONS_TOPIC
 from django_mqueue.service.actions import recent
@@ -51,12 +50,10 @@ def test_lists_of_messages_show_no_reasons() -> None:
         assert "zz-secret" not in html
 
 
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(("verb", "count"), [("redrive", 5), ("purge", 5), ("purge", 4)])
-def test_a_redrive_and_a_purge_are_recorded(verb: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_redrive_and_a_purge_are_recorded(verb: str, count: int) -> None:
     """An operation of several transactions has a second record with its total, also if it takes several requests."""
-    monkeypatch.setattr(bulk_redrive, "AT_ONCE", 2)
-    monkeypatch.setattr(bulk_redrive, "STEP_DEAD_LETTERS", 4)
-    monkeypatch.setattr(bulk_redrive, "STEP", 3600.0)
     give_up(*outgoing(count))
     operator = staff("view_deadletter", f"{verb}_deadletter")
     shown = operator.get(url_of(f"{verb}_matching"), {"topic": "orders"}).content.decode()

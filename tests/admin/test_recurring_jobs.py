@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.core.management import call_command
 from django.test import Client, override_settings
 
 from django_mqueue.models import Message
@@ -20,6 +19,7 @@ from tests.features.tasks.conftest import tasks
 
 from .looking import html_of
 from .operating import staff, url_of
+from .test_jobs import work
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -64,10 +64,6 @@ def press(client: Client, page: str) -> str:
     assert re.findall(r'href="([^"]+)" aria-current="page"', navigation) == [url_of("recurring_jobs")]
     assert shown.context["crumbs"][-2] == ("Recurring jobs", url_of("recurring_jobs"))
     return client.post(url_of(page), {**which, "confirmed": "yes"}, follow=True).content.decode()
-
-
-def work() -> None:
-    call_command("runconsumer", tasks=[], drain=True, verbosity=0)
 
 
 def test_it_shows_the_last_and_the_next_firing(admin_client: Client) -> None:

@@ -9,7 +9,8 @@ from tests.features.tasks import jobs
 from tests.features.tasks.conftest import tasks
 from tests.support.browser import BrowserCase
 
-from .test_recurring_jobs import ENTRIES, work
+from .test_jobs import work
+from .test_recurring_jobs import ENTRIES
 
 
 @override_settings(TASKS=tasks(recurring=ENTRIES))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from django.db import connection
+from pytest_django import DjangoDbBlocker
 
 from django_mqueue.spark.database import following, heartbeating
 from django_mqueue.spark.launching import session, settings_options
@@ -16,6 +17,7 @@ from django_mqueue.spark.reader.options import read_options
 from django_mqueue.spark.streams.query import Query
 from tests.support.needing_spark import all_need_spark
 
+from .archive_runs import Runs
 from .jobs import FAST_JVM
 
 if TYPE_CHECKING:
@@ -79,6 +81,11 @@ def place(tmp_path: Path) -> str:
 
 
 @pytest.fixture
+def run(spark: SparkSession, options: dict[str, str], place: str) -> Runs:
+    return Runs(spark, options, Path(place))
+
+
+@pytest.fixture
 def make(options: dict[str, str]) -> Iterator[Make]:
     """Yield a function that makes streaming queries of the group ``archive``, and stop them at the end."""
     made: list[Query] = []
@@ -92,6 +99,13 @@ def make(options: dict[str, str]) -> Iterator[Make]:
     yield query
     for each in made:
         each.stop()
+
+
+@pytest.fixture
+def connections_allowed(django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """Allow connections to a false server in a test that does not need the database."""
+    with django_db_blocker.unblock():
+        yield
 
 
 @pytest.fixture

@@ -17,9 +17,10 @@ from django.db import connection
 
 import django_mqueue
 from django_mqueue import publish_many
+from django_mqueue.models import Message
 from django_mqueue.protocol.retention.garbage_collection import Collector
-from django_mqueue.store import offsets
 from tests.support.processes import Worker, wait_until
+from tests.support.subscribers import collect, lock_topic
 from tests.support.threads import Background
 from tests.support.transactions import HeldTransaction
 from tests.support.waiting import SPARK_PATIENCE
@@ -153,15 +154,11 @@ class Processes:
         waits for that lock too early, release the lock and try again. ``prepare`` is called before each try.
         """
 
-        def lock() -> None:
-            with connection.cursor() as cursor:
-                offsets.lock_topic(cursor, locked)
-
         def caught() -> bool:
             if not self.worker.running:
                 raise EndedByItself(f"it ended before {what}")
             prepare()
-            with HeldTransaction(lock) if locked else nullcontext():
+            with HeldTransaction(lambda: lock_topic(locked)) if locked else nullcontext():
                 if not _soon(condition):
                     return False
                 self.send(signal.SIGSTOP)
@@ -248,15 +245,19 @@ def collecting(topic: str) -> Iterator[None]:
         while not stop.wait(0.02):
             while collector.collect_page() and not stop.is_set():
                 pass
-        connection.close()
 
-    thread = threading.Thread(target=work)
-    thread.start()
+    thread = Background(work).start()
     try:
         yield
     finally:
         stop.set()
-        thread.join()
+        thread.result()
+
+
+def is_empty(topic: str) -> bool:
+    """Collect the topic's garbage, and return True if no message is left."""
+    collect(topic)
+    return not Message.objects.filter(topic=topic).exists()
 
 
 @contextmanager

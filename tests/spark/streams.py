@@ -63,6 +63,11 @@ def change_by_hand(group: str, how: str) -> None:
         subscribe("orders", group)
 
 
+def subscribe_again(group: str = "archive") -> None:
+    unsubscribe("orders", group)
+    subscribe("orders", group)
+
+
 def newest(topic: str = "orders") -> int:
     found = Message.objects.filter(topic=topic).order_by("-offset").values_list("offset", flat=True).first()
     assert found is not None

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import pytest
 from django.db import connection
 from django.test import override_settings
@@ -19,17 +16,9 @@ from tests.support.subscribers import QUICK, consume, in_log, settle_and_collect
 from .archive_runs import Runs, left
 from .streams import settle, stands_at
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 pytestmark = pytest.mark.spark
 
 GROUP = "archive"
-
-
-@pytest.fixture
-def run(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> Runs:
-    return Runs(spark, options, tmp_path / "archive")
 
 
 @pytest.mark.exhaustive

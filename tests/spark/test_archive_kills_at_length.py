@@ -52,7 +52,7 @@ def everything(run: Processes, place: Path) -> None:
 
 def the_jvm(run: Processes, place: Path) -> None:
     run.kill(JAVA)
-    assert run.worker.wait(120) != 0
+    assert run.worker.wait(SPARK_PATIENCE) != 0
 
 
 def its_own_process(run: Processes, place: Path) -> None:
@@ -178,7 +178,7 @@ def test_each_message_counts_once(options: dict[str, str], tmp_path: Path) -> No
             assert len(set(counted)) == len(counted), "twice"
         compact_and_be_killed(options, place)
     with collecting(TOPIC):
-        finish(lambda: verb("archive", options, place, "--batch-rows", BATCH), 600)
+        finish(lambda: verb("archive", options, place, "--batch-rows", BATCH))
     assert numbers(place) == list(range(ROWS))
     collect(TOPIC)
     assert not Message.objects.filter(topic=TOPIC).exists()
@@ -194,7 +194,7 @@ def test_of_two_runs_at_once_one_does_it(options: dict[str, str], tmp_path: Path
     place = tmp_path / "archive"
     rows = ("--batch-rows", "1000")
     with verb("archive", options, place, *rows) as one, verb("archive", options, place, *rows) as other:
-        ends = sorted([one.worker.wait(300), other.worker.wait(300)])
+        ends = sorted([one.worker.wait(SPARK_PATIENCE), other.worker.wait(SPARK_PATIENCE)])
         said = one.worker.output() + other.worker.output()
     assert ends == [0, 1] or "nothing new" in said, said
     assert "Traceback" not in said
@@ -215,7 +215,7 @@ def test_a_run_that_stood_still_for_long_does_no_harm_to_the_one_that_took_its_p
             signal.SIGSTOP
         )  # The next verb starts half a minute later, as far as the heartbeats of its group show.
         with verb("archive", options, place, *rows) as heir:
-            assert heir.worker.wait(300) == 0
+            assert heir.worker.wait(SPARK_PATIENCE) == 0
         publish_many(TOPIC, range(50_000, 60_000))
         door(place).touch()
         slow.send(signal.SIGCONT)

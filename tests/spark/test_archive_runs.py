@@ -27,7 +27,7 @@ from tests.support.subscribers import QUICK, consume, in_log, poll_until, settle
 
 from . import streams
 from .archive_runs import Runs, left
-from .streams import reads_log, stands_at
+from .streams import reads_log, stands_at, subscribe_again
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,11 +43,6 @@ GROUP = "archive"
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     return tmp_path / "archive"
-
-
-@pytest.fixture
-def run(spark: SparkSession, options: dict[str, str], place: Path) -> Runs:
-    return Runs(spark, options, place)
 
 
 def test_a_topic_is_archived_as_it_is_and_then_deleted(
@@ -541,11 +536,6 @@ def test_another_run_of_the_group_is_refused_while_it_lives(
 
 def reset_it() -> None:
     reset("orders", GROUP, "earliest")
-
-
-def subscribe_again() -> None:
-    unsubscribe("orders", GROUP)
-    subscribe("orders", GROUP)
 
 
 def read_on() -> None:

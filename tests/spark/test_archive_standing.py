@@ -29,7 +29,7 @@ from tests.support.subscribers import QUICK, collect, in_log, poll_until
 from tests.support.subscribers import settle as settle_workers
 
 from . import streams
-from .streams import reads_log, stands_at
+from .streams import reads_log, stands_at, subscribe_again
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -56,11 +56,6 @@ def of(position: int, life: int = 1, *, begun: bool = True) -> TopicState:
 
 def place() -> following.ReaderPosition | None:
     return following.position("orders", GROUP, using="default")
-
-
-def subscribe_again() -> None:
-    unsubscribe("orders", GROUP)
-    subscribe("orders", GROUP)
 
 
 def follow_again() -> None:

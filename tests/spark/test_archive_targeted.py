@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import pytest
 from django.test import override_settings
 
@@ -16,15 +13,7 @@ from tests.support.subscribers import QUICK, consume, in_log, poll_until, settle
 
 from .archive_runs import Runs, left
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def run(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> Runs:
-    return Runs(spark, options, tmp_path / "archive")
 
 
 @override_settings(MQUEUE=QUICK)

@@ -16,7 +16,7 @@ from django.test import override_settings
 from django_mqueue import Subscription, publish, publish_many, subscribe, unsubscribe
 from django_mqueue.exceptions import GroupNotNew, LogGap
 from django_mqueue.messages import OutgoingMessage
-from django_mqueue.models import Message, Offset
+from django_mqueue.models import Offset
 from django_mqueue.spark import archive, backfill
 from django_mqueue.spark.database import backfilling, following
 from django_mqueue.spark.errors import ArchiveError, NoSuchTopic
@@ -26,9 +26,10 @@ from django_mqueue.spark.replays.backfills import Backfilled
 from django_mqueue.spark.replays.preview import Preview
 from django_mqueue.store import offsets
 from tests.support.subscribers import QUICK, consume, in_log, settle_and_collect
-from tests.support.transactions import HeldTransaction
+from tests.support.transactions import PATIENCE, Background, HeldTransaction
 
 from .test_replay import kept
+from .test_replay_again import rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,18 +58,16 @@ def publishing(begin: int, stop_at: int = 1_000_000) -> Iterator[list[int]]:
         while not stop.wait(0.002) and said[0] < stop_at:
             fill(range(said[0], said[0] + 4))
             said[0] += 4
-        connection.close()
 
-    thread = threading.Thread(target=work)
-    thread.start()
+    thread = Background(work).start()
     try:
         yield said
     finally:
         stop.set()
-        thread.join()
+        thread.result()
 
 
-def assert_given_all(numbers: int, *, seconds: float = 60) -> None:
+def assert_given_all(numbers: int, *, seconds: float = PATIENCE) -> None:
     with Subscription("orders", "reports") as worker:
         got = consume(worker, numbers, seconds=seconds)
     for key in KEYS:
@@ -312,9 +311,6 @@ def test_what_cannot_be_is_refused_and_nothing_is_changed(
     kept(spark, options, place)
     subscribe("orders", "known")
     ways: dict[str, Any] = {"source": place, "options": options, "dry_run": False}
-
-    def rows() -> list[Any]:
-        return [list(model.objects.order_by("pk").values()) for model in (Message, Offset)]
 
     before = rows()
     with pytest.raises(GroupNotNew, match="group 'known' is already registered"):

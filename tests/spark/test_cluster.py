@@ -13,6 +13,7 @@ from django_mqueue import publish, publish_many
 from django_mqueue.models import Message
 from django_mqueue.spark.archives.catalog import Archive
 from tests.support.processes import Worker, wait_until
+from tests.support.waiting import SPARK_PATIENCE
 
 from .clusters import FAST, Service, connect_server, standalone
 from .commands import NO_DJANGO, arguments_of, command, started_by
@@ -59,7 +60,7 @@ def test_a_topic_is_archived_by_two_workers(
     with standalone(tmp_path, password) as (url, crew):
         spark = on_cluster(url)
         with command(MODULE, ("doctor", *database, *spark), {**NO_DJANGO, **password}) as worker:
-            assert worker.wait(280) == 0
+            assert worker.wait(SPARK_PATIENCE) == 0
             assert f"ok  Spark:         {__import__('pyspark').__version__}, {url}" in worker.output()
             assert "ok  executor:" in worker.output()
         place = ("--to", str(tmp_path / "archive"))
@@ -71,7 +72,7 @@ def test_a_topic_is_archived_by_two_workers(
                 seen.update(at_work(crew))
                 return not worker.running
 
-            wait_until(ended, "the archive run ends", seconds=280, every=0.2)
+            wait_until(ended, "the archive run ends", seconds=SPARK_PATIENCE, every=0.2)
             assert worker.wait() == 0, worker.output()
             said = worker.output()
         assert seen == {0, 1}
@@ -96,26 +97,26 @@ def test_a_server_elsewhere_reads_archives_and_tells_errors(
     database = arguments_of(options)
     with connect_server(**password) as url:
         with command(MODULE, ("doctor", *database, "--remote", url), {**NO_DJANGO, **password}) as worker:
-            assert worker.wait(200) == 0
+            assert worker.wait(SPARK_PATIENCE) == 0
             assert f"ok  Spark:         {__import__('pyspark').__version__}, Spark Connect" in worker.output()
             assert "ok  executor:" in worker.output()
             assert not any("java" in line for line in started_by(worker.pid).values())
         asked = ("archive", "--topic", "orders", "--to", str(tmp_path / "archive"))
         with command(MODULE, (*asked, *database, "--remote", url), {**NO_DJANGO, **password}) as worker:
-            assert worker.wait(200) == 0, worker.output()
+            assert worker.wait(SPARK_PATIENCE) == 0, worker.output()
         with command(
             ("tests.spark.trying",),
             ("count", "orders", *database, "--remote", url),
             {**NO_DJANGO, **password},
         ) as worker:
-            assert worker.wait(200) == 0, worker.output()
+            assert worker.wait(SPARK_PATIENCE) == 0, worker.output()
             assert worker.output() == "500\n"
         with command(("tests.spark.trying",), ("fail", "--remote", url), NO_DJANGO) as worker:
-            assert worker.wait(200) == 1
+            assert worker.wait(SPARK_PATIENCE) == 1
             assert worker.output().endswith("fail: the database is away, seen from an executor\n")
             assert "Traceback" not in worker.output()
         with command(("tests.spark.trying",), ("again", "--remote", url), NO_DJANGO) as worker:
-            assert worker.wait(200) == 0, worker.output()
+            assert worker.wait(SPARK_PATIENCE) == 0, worker.output()
             assert "the same: True, spark.sql.shuffle.partitions: 3\n" in worker.output()
             assert "local[1]: 3 rows\n" in worker.output()
     assert sum(entry.rows for entry in Archive.open(str(tmp_path / "archive")).entries("orders")) == 500
@@ -136,9 +137,9 @@ def test_a_condition_means_the_same_to_a_server_elsewhere(
     with connect_server(**password) as url:
         ways = (*asked, *arguments_of(options), "--remote", url)
         with command(MODULE, ways, {**NO_DJANGO, **password}) as worker:
-            assert worker.wait(200) == 0, worker.output()
+            assert worker.wait(SPARK_PATIENCE) == 0, worker.output()
             assert "3 messages of topic 'orders' would be stored in 'again'" in worker.output()
         with command(MODULE, (*ways, "--yes"), {**NO_DJANGO, **password}) as worker:
-            assert worker.wait(200) == 0, worker.output()
+            assert worker.wait(SPARK_PATIENCE) == 0, worker.output()
     stored = [json.loads(bytes(row.payload))["n"] for row in Message.objects.filter(topic="again")]
     assert sorted(stored) == [1, 2, 3]

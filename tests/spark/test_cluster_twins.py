@@ -10,6 +10,7 @@ from django.db import connection
 
 from django_mqueue import publish_many
 from django_mqueue.spark import Archive
+from tests.support.waiting import SPARK_PATIENCE
 
 from .clusters import standalone
 from .commands import NO_DJANGO, arguments_of, command
@@ -44,7 +45,7 @@ def test_an_archive_has_each_row_once(
     with standalone(tmp_path, password) as (url, _):
         ways = (*asked, *arguments_of(options), *hooked, *on_cluster(url), *given)
         with command(MODULE, ways, {**NO_DJANGO, **password}) as worker:
-            assert worker.wait(280) == 0, worker.output()
+            assert worker.wait(SPARK_PATIENCE) == 0, worker.output()
             said = worker.output()
     (done,) = json.loads(said[said.index("[\n") :])
     assert done["rows"]["messages"] == ROWS

@@ -11,6 +11,7 @@ import pytest
 
 import django_mqueue.spark
 from django_mqueue.spark import collect_all
+from tests.support.waiting import SPARK_PATIENCE
 
 from .commands import NO_DJANGO, command
 from .dying_java import ROWS
@@ -31,7 +32,7 @@ SHORT = {"collect", "toPandas"}
 
 def said_by(how: str) -> str:
     with command(("tests.spark.dying_java",), (how,), NO_DJANGO) as worker:
-        worker.wait(180)
+        worker.wait(SPARK_PATIENCE)
         found = re.search(r"^(given \d+ rows|raised \w+)$", worker.output(), re.MULTILINE)
         assert found, "it said nothing"
         return found[1]

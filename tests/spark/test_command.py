@@ -18,6 +18,8 @@ from django_mqueue.spark import cli
 from django_mqueue.spark.cli.program import PROGRAM
 from django_mqueue.spark.cli.program import main as run_program
 from tests.support.processes import Worker, database_url
+from tests.support.threads import Background
+from tests.support.waiting import SPARK_PATIENCE
 
 from .commands import NO_DJANGO, SMALL, arguments_of, command, started_by, wait_for_nothing_left
 from .trying import VERBS
@@ -65,13 +67,12 @@ def command_lines(worker: Worker) -> Iterator[set[str]]:
         while not stop.wait(0.2):
             seen.update(started_by(worker.pid).values())
 
-    thread = threading.Thread(target=look)
-    thread.start()
+    thread = Background(look).start()
     try:
         yield seen
     finally:
         stop.set()
-        thread.join()
+        thread.result()
 
 
 @pytest.mark.exhaustive
@@ -93,7 +94,7 @@ def test_the_database_is_reached_from_an_executor_and_the_password_is_nowhere(
         monkeypatch.delenv("MQUEUE_PASSWORD", raising=False)
     with command(program, ("doctor", *database, *SMALL, *log), environment) as worker:
         with command_lines(worker) as lines:
-            assert worker.wait(200) == 0
+            assert worker.wait(SPARK_PATIENCE) == 0
         wait_for_nothing_left(worker.pid)
         said, ran = worker.output(), "\n".join(lines)
     assert "ok  topics:        orders" in said
@@ -121,7 +122,7 @@ def test_under_spark_submit(account: Account, options: dict[str, str]) -> None:
     environment = {**NO_DJANGO, "MQUEUE_PASSWORD": account.password, "PYSPARK_PYTHON": sys.executable}
     arguments = (*spark, str(application), "doctor", *account.arguments(options))
     with command(("tests.spark.submitting",), arguments, environment) as worker:
-        assert worker.wait(200) == 0
+        assert worker.wait(SPARK_PATIENCE) == 0
         said = worker.output()
         wait_for_nothing_left(worker.pid)
     assert "local[2]" in said

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.checks import Tags, run_checks
 from django.db import connections
-from pytest_django import DjangoDbBlocker
 
 from django_mqueue.spark.connecting import ConnectionParameters, connected, connecting
 from django_mqueue.spark.errors import NoConnection
@@ -20,13 +18,6 @@ from tests.support.rogue_server import RogueServer, rogue_server
 pytestmark = pytest.mark.usefixtures("connections_allowed")
 PASSWORD = "correct-horse-battery-staple"
 NAMED = {"host": "127.0.0.1", "user": "reader", "database": "shop"}
-
-
-@pytest.fixture
-def connections_allowed(django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """Allow connections, which go to the false server. No test here needs the database."""
-    with django_db_blocker.unblock():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import pytest
 
 from django_mqueue import publish_many
 from django_mqueue.models import Message
+from tests.support.subscribers import payloads_in_log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,8 +36,7 @@ def configured(spark: SparkSession, **settings: str) -> Iterator[None]:
 
 
 def payloads(topic: str = "orders") -> list[int]:
-    rows = Message.objects.filter(topic=topic).values_list("payload", flat=True)
-    return sorted(json.loads(bytes(payload)) for payload in rows)
+    return sorted(map(json.loads, payloads_in_log(topic)))
 
 
 def save(frame: DataFrame, options: dict[str, str], name: str) -> None:

@@ -11,9 +11,8 @@ from django.test import override_settings
 from django_mqueue import publish_many
 from django_mqueue.models import Message
 from tests.support.processes import wait_until
-from tests.support.subscribers import collect
 
-from .crashing import TASKS, Job, Running, collecting, crash
+from .crashing import TASKS, Job, Running, collecting, crash, is_empty
 from .streams import committed, newest, stands_at
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -59,9 +58,4 @@ def test_a_killed_job_goes_on_and_each_message_is_in_one_batch(
         job.finish()
     assert job.numbers() == list(range(published))
     assert committed(checkpoint) == len(list(tmp_path.glob("*.json"))) - 1
-    wait_until(_is_empty, "all is deleted at last")
-
-
-def _is_empty() -> bool:
-    collect(TOPIC)
-    return not Message.objects.filter(topic=TOPIC).exists()
+    wait_until(lambda: is_empty(TOPIC), "all is deleted at last")

@@ -16,9 +16,20 @@ from django.test import override_settings
 
 from django_mqueue.models import Message
 from tests.support.processes import wait_until
-from tests.support.subscribers import collect
 
-from .crashing import DRIVER, JAVA, PLANNER, TASKS, Job, Running, collecting, crash, finish, publishing
+from .crashing import (
+    DRIVER,
+    JAVA,
+    PLANNER,
+    TASKS,
+    Job,
+    Running,
+    collecting,
+    crash,
+    finish,
+    is_empty,
+    publishing,
+)
 from .driver import COPIES
 from .streams import newest, stands_at
 
@@ -43,7 +54,7 @@ def the_jvm(running: Running) -> None:
 
 def what_plans(running: Running) -> None:
     running.kill(PLANNER)
-    running.worker.wait(60)
+    running.worker.wait()
 
 
 def tasks(running: Running) -> None:
@@ -91,18 +102,13 @@ def test_each_message_is_stored_once(
             print(f"{way.__name__}: {Message.objects.filter(topic=TOPIC).count()} in the log")
     assert stands_at(GROUP) <= newest()
     with collecting(TOPIC):
-        job.finish(600)
+        job.finish()
     if sink == "parquet":
         finish(lambda: job.run(sink="read"))
     assert (copies() if sink == "topic" else job.numbers()) == list(range(ROWS))
-    wait_until(_is_empty, "all is deleted at last")
+    wait_until(lambda: is_empty(TOPIC), "all is deleted at last")
 
 
 def copies() -> list[int]:
     payloads = Message.objects.filter(topic=COPIES).values_list("payload", flat=True).iterator()
     return sorted(json.loads(bytes(payload)) for payload in payloads)
-
-
-def _is_empty() -> bool:
-    collect(TOPIC)
-    return not Message.objects.filter(topic=TOPIC).exists()

@@ -23,7 +23,7 @@ from django_mqueue.spark.streams.checkpoint import Offsets
 from django_mqueue.spark.streams.query import Query
 from django_mqueue.store import offsets
 from django_mqueue.store.leases import Holder
-from tests.support.subscribers import QUICK, collect, consume, in_log, settle_and_collect
+from tests.support.subscribers import QUICK, collect, consume, in_log, lock_topic, settle_and_collect
 from tests.support.transactions import Background, HeldTransaction, wait_until
 
 from .conftest import Make
@@ -447,11 +447,6 @@ def test_what_commits_late_in_a_database_that_was_set_back_comes_to_every_group(
         assert [one.payload for one in consume(subscription, 1)] == ["late"]
 
 
-def lock_topic() -> None:
-    with connection.cursor() as cursor:
-        offsets.lock_topic(cursor, "orders")
-
-
 @pytest.mark.filterwarnings("ignore:topic 'orders' is read up to offset")
 @pytest.mark.parametrize("ends_by_itself", [False, True])
 def test_a_batch_ends_at_what_all_know_to_be_settled(
@@ -467,7 +462,7 @@ def test_a_batch_ends_at_what_all_know_to_be_settled(
     begun = query.latest(query.initial(), None)
     query.done(begun)
     publish("orders", 2)
-    with HeldTransaction(lock_topic):
+    with HeldTransaction(lambda: lock_topic("orders")):
         for _ in range(3):
             if ends_by_itself:
                 query.set_goal()

@@ -13,6 +13,8 @@ from django_mqueue.models import Message
 from django_mqueue.spark import keep_order
 from django_mqueue.spark.errors import OptionError
 
+from .test_sink import save
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -39,10 +41,6 @@ def several_tasks(spark: SparkSession) -> Iterator[None]:
 
 def tasks(frame: DataFrame) -> int:
     return int(frame.selectExpr("spark_partition_id()").distinct().count())
-
-
-def save(frame: DataFrame, options: dict[str, str], **more: str) -> None:
-    frame.write.format("mqueue").options(**options, **more).mode("append").save()
 
 
 def by_key(topic: str = "orders") -> dict[str, list[int]]:

@@ -22,6 +22,7 @@ from django_mqueue.spark import backfill, replay
 from django_mqueue.spark.replays.replay_run import Replayed
 from tests.support.processes import Worker, wait_until
 from tests.support.subscribers import QUICK, in_log, settle_and_collect
+from tests.support.threads import Background
 from tests.support.waiting import SPARK_PATIENCE
 
 from .commands import NO_DJANGO, SMALL, arguments_of, command
@@ -71,15 +72,13 @@ def eating(topic: str, group: str) -> Iterator[list[tuple[int, str | None, int]]
                     delivery.ack()
                     got.append((delivery.offset, delivery.key, delivery.payload))
                 settle_and_collect(worker)
-        connection.close()
 
-    thread = threading.Thread(target=work)
-    thread.start()
+    thread = Background(work).start()
     try:
         yield got
     finally:
         stop.set()
-        thread.join()
+        thread.result()
 
 
 @override_settings(MQUEUE=QUICK)

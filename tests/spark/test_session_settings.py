@@ -20,6 +20,7 @@ from django_mqueue.spark.reports import report
 from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, poll_until
 from tests.support.threads import Background
+from tests.support.waiting import SPARK_PATIENCE
 
 from .archives import batch, begin, rows
 from .test_replay import done, numbers
@@ -145,13 +146,13 @@ def test_replays_at_once_leave_the_session_as_it_was(spark: SparkSession, option
 
     def second(_: int) -> None:
         inside.set()
-        assert ended.wait(100)
+        assert ended.wait(SPARK_PATIENCE)
 
     def first(_: int) -> None:
         if not others:
             work = lambda: replay(spark, "orders", "second", to="b", watch=second, **ways)  # noqa: E731
             others.append(Background(work).start())
-            assert inside.wait(100)
+            assert inside.wait(SPARK_PATIENCE)
 
     with session_settings(spark, {ZONE: "Europe/Berlin"}):
         done(replay(spark, "orders", "first", to="a", watch=first, **ways))

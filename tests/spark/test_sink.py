@@ -14,7 +14,7 @@ import pytest
 
 from django_mqueue import Subscription, publish_many
 from django_mqueue.models import Message
-from tests.support.subscribers import poll_until
+from tests.support.subscribers import payloads_in_log, poll_until
 
 from .streams import newest
 
@@ -26,8 +26,7 @@ pytestmark = pytest.mark.spark
 
 
 def numbers(topic: str = "orders") -> list[int]:
-    rows = Message.objects.filter(topic=topic).order_by("offset").values_list("payload", flat=True)
-    return [json.loads(bytes(payload)) for payload in rows]
+    return list(map(json.loads, payloads_in_log(topic)))
 
 
 def save(frame: DataFrame, options: dict[str, str], **more: str) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 from django.core.management import call_command
 from django.db import connection
-from pytest_django import DjangoDbBlocker
 
 from django_mqueue.spark.connecting import ConnectionParameters, connected, connecting
 from django_mqueue.spark.errors import NoConnection, OptionError
@@ -19,12 +17,6 @@ from tests.support.rogue_server import rogue_server
 
 SECRET = "correct-horse-battery-staple"
 called: list[str] = []
-
-
-@pytest.fixture
-def connections_allowed(django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    with django_db_blocker.unblock():
-        yield
 
 
 def hook() -> dict[str, str]:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 
 from tests.support.shop.models import Sale, Step
+
+from .threads import Background, raw_connection
+from .waiting import PATIENCE
+
+COUNTS = (
+    "SELECT (SELECT COUNT(*) FROM shop_sale), (SELECT COUNT(*) FROM queue_delivery_state WHERE acked = 1),"
+    " (SELECT COUNT(*) FROM queue_messages WHERE topic = 'sold')"
+)
 
 
 def by_key(topic: str, group: str, using: str = "default") -> dict[str, list[Step]]:
@@ -19,6 +29,40 @@ def by_key(topic: str, group: str, using: str = "default") -> dict[str, list[Ste
 def sold() -> list[int]:
     """Return the numbers of all sales, in their order."""
     return sorted(Sale.objects.values_list("number", flat=True))
+
+
+def has_sold(count: int) -> bool:
+    return Sale.objects.count() >= count
+
+
+@contextmanager
+def equal_counts() -> Iterator[Callable[[], None]]:
+    """Count the sales, acks and messages of ``sold`` in another connection during the block. They are always equal.
+
+    Yield a function that waits until the connection has counted again.
+    """
+    seen: set[tuple[int, ...]] = set()
+    looked, over = threading.Event(), threading.Event()
+
+    def look() -> None:
+        with raw_connection() as other:
+            while not over.is_set():
+                seen.add(other.execute(COUNTS)[0])
+                other.commit()
+                looked.set()
+
+    def wait_for_a_look() -> None:
+        looked.clear()
+        looked.wait(PATIENCE)
+
+    with Background(look) as looking:
+        try:
+            yield wait_for_a_look
+        finally:
+            over.set()
+        looking.result()
+    assert all(sales == acks == messages for sales, acks, messages in seen)
+    assert len(seen) > 10, "it looked in between"
 
 
 def started(steps: list[Step]) -> list[int]:

@@ -11,6 +11,7 @@ import pytest
 from django_mqueue import publish_many
 from django_mqueue.spark.cli.arguments import add_connection, add_launching
 from django_mqueue.spark.cli.verbs import VERBS
+from tests.support.waiting import SPARK_PATIENCE
 
 from .files import Container, Unit, manifests
 
@@ -47,7 +48,7 @@ def test_a_run_that_is_stopped_has_time_for_its_step() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 @pytest.mark.django_db(transaction=True)
 def test_the_units_command_archives(tmp_path: Path) -> None:
     """Run ``ExecStart`` twice, with the environment of the unit and a small Java."""
@@ -59,7 +60,7 @@ def test_the_units_command_archives(tmp_path: Path) -> None:
         publish_many("orders", range(rows))
         worker = Unit("mqueue-archive.service").start(*SMALL, to=place)
         try:
-            assert worker.wait(500) == 0, worker.output()
+            assert worker.wait(SPARK_PATIENCE) == 0, worker.output()
             assert f"orders: {rows} messages" in worker.output()
         finally:
             worker.close()

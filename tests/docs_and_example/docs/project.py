@@ -16,11 +16,12 @@ import MySQLdb
 from django.db import connection
 
 from example_project.environment.lineage import die_with_parent
+from tests.support import waiting
 
 from .blocks import ROOT, Block, blocks
 
 TUTORIAL = ROOT / "docs" / "tutorial.md"
-PATIENCE = 240
+PATIENCE = 4 * waiting.PATIENCE
 
 
 class Project:

@@ -19,9 +19,9 @@ from pytest_django import DjangoDbBlocker
 
 from django_mqueue.workers.registry import unregister
 from tests.support.processes import database_url
+from tests.support.waiting import SPARK_PATIENCE
 
 ROOT = Path(__file__).resolve().parents[3]
-PATIENCE = 600
 LONG_TIMEOUTS = "tests.docs_and_example.example.long_timeouts"
 
 
@@ -51,7 +51,7 @@ class Example:
         """Return the exit code and the whole output."""
         with self.start(*arguments) as process:
             try:
-                output, _ = process.communicate(timeout=PATIENCE)
+                output, _ = process.communicate(timeout=SPARK_PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
                 raise

@@ -13,14 +13,11 @@ from django_mqueue import OutgoingMessage, publish_many
 from django_mqueue.models import DeliveryState, Message
 from tests.support.processes import Workers, wait_until
 from tests.support.shop.models import Sale
+from tests.support.steps import has_sold
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 MESSAGES = 1500
-
-
-def has_sold(count: int) -> bool:
-    return Sale.objects.count() >= count
 
 
 @pytest.mark.timeout(180)

@@ -25,10 +25,10 @@ from django_mqueue import (
 )
 from django_mqueue.models import DeliveryState, PartitionLease
 from django_mqueue.models import Message as Row
+from tests.protocol.interleavings.sides import ends as elsewhere
 from tests.support.processes import database_ms, wait_until
 from tests.support.running import Seen, registered, run
 from tests.support.shop.models import Sale
-from tests.support.transactions import Background
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("repeatable_read")]
 
@@ -41,12 +41,6 @@ def is_mariadb() -> bool:
 
 def newest_renewal() -> int:
     return max(PartitionLease.objects.values_list("lease_renewed_at", flat=True))
-
-
-def elsewhere(work: Callable[[], Any]) -> Any:
-    """Run ``work`` in a thread, and so on another connection."""
-    with Background(work) as background:
-        return background.result()
 
 
 def test_an_atomic_handler_whose_lease_is_renewed_after_its_first_read() -> None:

@@ -13,6 +13,7 @@ from django_mqueue import OutgoingMessage, publish_many
 from django_mqueue.models import DeliveryState, Message
 from tests.support.processes import Worker, Workers, wait_until
 from tests.support.shop.models import Sale, Step
+from tests.support.steps import has_sold
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -54,10 +55,6 @@ def test_after_a_death_in_a_batch_its_messages_come_one_by_one_and_alone() -> No
     assert set(ends.values_list("number", flat=True)) == {0, 1, 3, 4}
     for step in Step.objects.filter(what="start"):
         assert step.attempt == Step.objects.filter(what="start", number=step.number, id__lte=step.id).count()
-
-
-def has_sold(count: int) -> bool:
-    return Sale.objects.count() >= count
 
 
 @pytest.mark.timeout(120)

@@ -6,7 +6,6 @@ import threading
 from contextlib import ExitStack
 
 import pytest
-from django.db import connection
 from django.test import override_settings
 
 from django_mqueue import (
@@ -18,13 +17,14 @@ from django_mqueue import (
 from django_mqueue.models import Offset, PartitionLease
 from django_mqueue.protocol.settling import Settler
 from django_mqueue.service import registration
-from django_mqueue.store import offsets, removal
+from django_mqueue.store import removal
 from tests.protocol.interleavings.steps import Stopped
 from tests.support.subscribers import (
     QUICK,
     consume,
     consume_rest,
     in_log,
+    lock_topic,
     payloads,
     settle_and_collect,
     with_state,
@@ -46,12 +46,8 @@ def test_registration_waits_for_a_collection_that_is_under_way() -> None:
         settle_and_collect(subscription)
         publish(TOPIC, "there", key="k")
 
-    def lock_topic() -> None:
-        with connection.cursor() as cursor:
-            offsets.lock_topic(cursor, TOPIC)
-
     with ExitStack() as stack:
-        collection = stack.enter_context(HeldTransaction(lock_topic))
+        collection = stack.enter_context(HeldTransaction(lambda: lock_topic(TOPIC)))
         newcomer = stack.enter_context(Background(lambda: subscribe(TOPIC, "b")))
         wait_for_lock_wait(newcomer)
         assert not Offset.objects.filter(consumer_group="b").exists()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -14,41 +16,39 @@ from tests.support.processes import Workers, wait_until
 from tests.support.shop.models import Step
 from tests.support.steps import assert_never_two_at_once, by_key
 from tests.support.subscribers import let_worker_die
+from tests.support.threads import Background
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 PARTITIONS = 12
 
 
-class Trickle(threading.Thread):
-    """Publish one message to each partition every 0.2 seconds, until ``end`` is called."""
+@contextmanager
+def trickle() -> Iterator[Callable[[], int]]:
+    """Publish one message to each partition every 0.2 seconds.
 
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.published, self._end = 0, threading.Event()
+    Yield a function that ends it and returns the number of messages.
+    """
+    end = threading.Event()
 
-    def run(self) -> None:
-        from django.db import connections
+    def work() -> int:
+        published = 0
+        while not end.wait(0.2):
+            for k in range(PARTITIONS):
+                publish("orders", {"n": published}, key=f"k{k:02d}")
+                published += 1
+        return published
 
-        try:
-            while not self._end.wait(0.2):
-                for k in range(PARTITIONS):
-                    publish("orders", {"n": self.published}, key=f"k{k:02d}")
-                    self.published += 1
-        finally:
-            connections.close_all()
+    publishing = Background(work).start()
 
-    def end(self) -> int:
-        self._end.set()
-        self.join()
-        return self.published
+    def result() -> int:
+        end.set()
+        return publishing.result()
 
-    def __enter__(self) -> Trickle:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.is_alive():
-            self.end()
+    try:
+        yield result
+    finally:
+        result()
 
 
 def owned() -> Counter[str]:
@@ -65,9 +65,8 @@ def test_12_partitions_over_5_processes_one_leaves_and_one_is_killed() -> None:
 
     Two processes never handle one partition at the same time.
     """
-    with Trickle() as trickle, Workers() as workers:
+    with trickle() as end, Workers() as workers:
         alive = [workers.start("orders:billing", "--name", f"w{n}") for n in range(5)]
-        trickle.start()
         wait_until(lambda: shares() == [3, 3, 2, 2, 2], "five have fair shares")
         assert alive[1].stop(signal.SIGTERM) == 0
         assert not PartitionLease.objects.filter(leased_by="w1").exclude(holder="").exists(), "it has left"
@@ -75,7 +74,7 @@ def test_12_partitions_over_5_processes_one_leaves_and_one_is_killed() -> None:
         alive[3].kill()
         let_worker_die(alive[3])
         wait_until(lambda: shares() == [4, 4, 4], "three have fair shares")
-        count = trickle.end()
+        count = end()
         done = DeliveryState.objects.filter(acked=True)
         wait_until(lambda: done.count() == count, "all are done")
         assert [alive[n].stop() for n in (0, 2, 4)] == [0, 0, 0]

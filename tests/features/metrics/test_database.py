@@ -19,6 +19,7 @@ from tests.support.many import insert_messages
 from tests.support.processes import database_ms
 from tests.support.statements import counted
 from tests.support.subscribers import poll_until, settle
+from tests.support.threads import Background
 from tests.support.waiting import PATIENCE, wait_until
 
 from .scraping import collected, parsed
@@ -226,12 +227,11 @@ def test_while_a_scrape_hangs_the_others_say_that_the_database_is_away(
 
     monkeypatch.setattr(database, "snapshot", hang)
     monkeypatch.setattr(database, "WAIT", 0.1)
-    first = threading.Thread(target=collected, args=[collector])
-    first.start()
-    assert hangs.wait(PATIENCE)
-    assert dict(collected(collector)) == {("mqueue_database_up", frozenset()): 0}
-    leave.set()
-    first.join()
+    with Background(lambda: collected(collector)) as first:
+        assert hangs.wait(PATIENCE)
+        assert dict(collected(collector)) == {("mqueue_database_up", frozenset()): 0}
+        leave.set()
+        first.result()
 
 
 @override_settings(ROOT_URLCONF="tests.features.metrics.urls")

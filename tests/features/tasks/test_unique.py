@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from django_mqueue import reset, subscribe
 from django_mqueue.models import DeliveryState, Message
-from django_mqueue.tasks import JobExists, MQueueBackend, Unique, job_options
+from django_mqueue.tasks import JobExists, Unique, job_options
 from django_mqueue.tasks.compat import TaskResultDoesNotExist, task, task_backends, task_enqueued
 from django_mqueue.tasks.job_ids import GROUP, topic_of
 from django_mqueue.testing import drain
@@ -22,14 +22,9 @@ from tests.support.transactions import Background, HeldTransaction
 
 from . import jobs
 from .conftest import tasks
+from .test_contract import backend
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def backend() -> MQueueBackend:
-    found = task_backends["default"]
-    assert isinstance(found, MQueueBackend)
-    return found
 
 
 @task

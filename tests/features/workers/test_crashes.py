@@ -14,6 +14,7 @@ from django_mqueue.models import DeliveryState, Message
 from tests.support.processes import Workers, wait_until
 from tests.support.shop.models import Door, Step
 from tests.support.subscribers import let_worker_die
+from tests.support.threads import Background
 from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -35,13 +36,12 @@ def supervised(workers: Workers, *arguments: str) -> Iterator[list[int]]:
                 let_worker_die(worker)
                 worker = workers.start(*arguments)
 
-    thread = threading.Thread(target=watch)
-    thread.start()
+    watching = Background(watch).start()
     try:
         yield codes
     finally:
         done.set()
-        thread.join()
+        watching.result()
         worker.stop()
 
 

@@ -51,6 +51,10 @@ def an_item(amount: int = 50, **more: Any) -> WorkItem:
     return newest()
 
 
+def again(item: WorkItem) -> WorkItem:
+    return WorkItem.objects.get(pk=item.pk)
+
+
 def newest() -> WorkItem:
     return WorkItem.objects.order_by("-pk")[0]
 

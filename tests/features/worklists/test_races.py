@@ -21,13 +21,9 @@ from tests.protocol.interleavings.sides import waits
 from tests.protocol.interleavings.steps import COMMIT, Stopped
 from tests.support.transactions import Background, HeldTransaction
 
-from .lists import SOURCE, an_item, calls, newest, published_step, refunded, request, steps_of, user
+from .lists import SOURCE, again, an_item, calls, newest, published_step, refunded, request, steps_of, user
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def again(item: WorkItem) -> WorkItem:
-    return WorkItem.objects.get(pk=item.pk)
 
 
 def loses(first: Callable[[], None], second: Callable[[], None], error: str) -> None:

@@ -13,13 +13,9 @@ from django_mqueue.worklists import ItemChanged, State, TransitionNotAllowed, Wo
 from tests.support.shop.models import Clerk
 
 from .conftest import Declare
-from .lists import an_item, fails, newest, refunded, steps_of, team, user
+from .lists import again, an_item, fails, newest, refunded, steps_of, team, user
 
 pytestmark = pytest.mark.django_db
-
-
-def again(item: WorkItem) -> WorkItem:
-    return WorkItem.objects.get(pk=item.pk)
 
 
 class TestTake:

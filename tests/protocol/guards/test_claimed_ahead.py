@@ -14,6 +14,7 @@ from django_mqueue.workers.completer import Completer
 from django_mqueue.workers.handler_calls import Outcome, Verdict
 from django_mqueue.workers.registry import handlers
 from django_mqueue.workers.sharing import Plan, Share
+from tests.protocol.interleavings.workers import start
 from tests.support.running import Seen, registered
 from tests.support.subscribers import engine_of, let_die, poll_until
 from tests.support.transactions import HeldTransaction, wait_until
@@ -36,12 +37,6 @@ def claimed_ahead(subscription: Subscription) -> Delivery:
     (delivery,) = claimed
     assert not DeliveryState.objects.get().handed
     return delivery
-
-
-def start(subscription: Subscription, delivery: Delivery) -> bool:
-    """Return True if a thread may start it. A worker asks this together with the acks of its finished deliveries."""
-    engine_of(subscription).acknowledger.ack([], starting=[delivery])
-    return not delivery.status.lost
 
 
 def test_what_was_claimed_ahead_is_noted_when_it_starts() -> None:

@@ -15,7 +15,7 @@ from tests.support.transactions import Background, HeldTransaction, wait_for_loc
 
 from .sides import ends
 from .steps import COMMIT, Stopped
-from .workers import TOPIC, acquire, claim, claim_suspect, expire, run_out, state, worker
+from .workers import TOPIC, acquire, claim, claim_suspect, expire, run_out, start, state, worker
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("still")]
 
@@ -286,9 +286,3 @@ def test_the_start_of_what_was_claimed_ahead_waits_for_a_theft() -> None:
         (stolen,) = poll_until(b, 1)
         assert stolen.attempt == 1
         assert stolen.ack()
-
-
-def start(subscription: Any, delivery: Delivery) -> bool:
-    """Return whether a thread may start a delivery that was claimed ahead, as the runner asks."""
-    engine_of(subscription).acknowledger.ack([], starting=[delivery])
-    return not delivery.status.lost

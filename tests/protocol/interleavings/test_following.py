@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 import pytest
-from django.db import connection
 from django.db.models import F
 from django.test import override_settings
 
@@ -15,10 +14,9 @@ from django_mqueue.models import SubscriberHeartbeat
 from django_mqueue.protocol.settling import Settler
 from django_mqueue.service.registration import is_registered
 from django_mqueue.spark.database import following
-from django_mqueue.store import offsets
 from django_mqueue.store.heartbeats import beat
 from django_mqueue.store.leases import Holder
-from tests.support.subscribers import collect, in_log
+from tests.support.subscribers import collect, in_log, lock_topic
 from tests.support.transactions import Background, HeldTransaction, wait_for_lock_wait, wait_until
 
 from .sides import STILL, ends, finished, waits
@@ -52,13 +50,8 @@ def test_a_reader_registers_while_a_collection_is_under_way() -> None:
 
     B begins with the remaining messages.
     """
-
-    def lock_topic() -> None:
-        with connection.cursor() as cursor:
-            offsets.lock_topic(cursor, TOPIC)
-
     with ExitStack() as stack:
-        collection = stack.enter_context(HeldTransaction(lock_topic))
+        collection = stack.enter_context(HeldTransaction(lambda: lock_topic(TOPIC)))
         newcomer = stack.enter_context(Background(follow))
         wait_for_lock_wait(newcomer)
         assert not is_registered(TOPIC, GROUP, "default")

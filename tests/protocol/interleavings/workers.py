@@ -8,7 +8,7 @@ from typing import Any
 
 from django_mqueue import Delivery, Subscription
 from django_mqueue.models import DeliveryState, PartitionLease
-from tests.support.subscribers import engine_of
+from tests.support.subscribers import engine_of, let_leases_expire
 from tests.support.transactions import wait_until
 
 TOPIC, GROUP = "orders", "billing"
@@ -42,9 +42,7 @@ def renew(subscription: Subscription) -> None:
         engine.membership._renew()
 
 
-def expire() -> None:
-    """Let every lease expire."""
-    PartitionLease.objects.update(lease_renewed_at=0)
+expire = let_leases_expire
 
 
 def hear(subscription: Subscription) -> None:
@@ -84,3 +82,9 @@ def state() -> DeliveryState:
 def owner(key: str = "k") -> str | None:
     """Return the name in the partition's lease: None without a lease, '' if the lease is free."""
     return PartitionLease.objects.filter(partition_key=key).values_list("leased_by", flat=True).first()
+
+
+def start(subscription: Subscription, delivery: Delivery) -> bool:
+    """Return True if a thread may start it. A worker asks this together with the acks of its finished deliveries."""
+    engine_of(subscription).acknowledger.ack([], starting=[delivery])
+    return not delivery.status.lost
