@@ -57,6 +57,19 @@ def numbers(topic: str, key: str | None = "") -> list[int]:
     return [json.loads(bytes(row.payload))["n"] for row in rows if row.partition_key == key]
 
 
+def stopped(spark: SparkSession, name: str, **ways: Any) -> Replayed:
+    """Begin a replay of ``orders``, and stop it when it has stored a few messages."""
+    stopping = threading.Event()
+
+    def watch(stored: int) -> None:
+        if stored:
+            stopping.set()
+
+    found = replay(spark, "orders", name, **ways, rate=5, stopping=stopping, watch=watch)
+    assert isinstance(found, Replayed)
+    return found
+
+
 def done(found: Preview | Replayed) -> Replayed:
     assert isinstance(found, Replayed)
     assert found.finished
@@ -187,15 +200,8 @@ def test_the_rate_is_kept(spark: SparkSession, options: dict[str, str]) -> None:
 
 def test_one_that_is_stopped_goes_on(spark: SparkSession, options: dict[str, str]) -> None:
     fill(range(300))
-    stopping = threading.Event()
     ways: dict[str, Any] = {"to": "again", "options": options, "dry_run": False}
-
-    def watch(stored: int) -> None:
-        if stored:
-            stopping.set()
-
-    found = replay(spark, "orders", "spring", **ways, rate=5, stopping=stopping, watch=watch)
-    assert isinstance(found, Replayed)
+    found = stopped(spark, "spring", **ways)
     assert not found.finished
     assert 0 < found.stored == found.total < 300
     assert following.position("orders", "replay-spring-into-again", using="default") is not None

@@ -29,7 +29,7 @@ from tests.support.subscribers import collect, in_log
 from tests.support.waiting import PATIENCE
 
 from .streams import settle
-from .test_replay import done, fill, kept, numbers
+from .test_replay import done, fill, kept, numbers, stopped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -195,15 +195,8 @@ def test_another_process_ends_the_replay_that_this_one_has_just_begun(
     The replay has a name of its own, because its stopped tasks may still run when the next test begins.
     """
     fill(range(300))
-    stopping = threading.Event()
     ways: dict[str, Any] = {"to": "again", "options": options, "dry_run": False}
-
-    def watch(stored: int) -> None:
-        if stored:
-            stopping.set()
-
-    first = replay(spark, "orders", "autumn", **ways, rate=5, stopping=stopping, watch=watch)
-    assert isinstance(first, Replayed)
+    first = stopped(spark, "autumn", **ways)
     assert 0 < first.total < 300
     lock, locked, watched = copying.lock_head, count(), threading.Event()
 
@@ -223,6 +216,8 @@ def test_another_process_ends_the_replay_that_this_one_has_just_begun(
 
     monkeypatch.setattr(copying, "lock_head", lock_and_lose)
     if stops:
+        stopping = threading.Event()
+        stopping.set()
         found = replay(
             spark, "orders", "autumn", **ways, stopping=stopping, watch=lambda stored: watched.set()
         )
