@@ -83,6 +83,7 @@ class ConsumerState:
     - ``paused``: nothing is delivered, because the group is paused or is being reset (``resetting``).
     - ``check_leases``: a lease may be lost, and the next tick checks the leases.
     - ``reload_needed``: the database was perhaps restored to an earlier state. The next tick reads everything again.
+    - ``leaving``: the number of partitions that the last discovery left to other subscribers.
     - ``in_flight``: this subscriber's deliveries in flight, by offset.
     - ``has_priorities``: there is, or was, a partition with a priority other than 0. ``low_priority_credit``:
       the fraction of a message that ``low_priority_share`` carries over to the next claim.
@@ -101,6 +102,7 @@ class ConsumerState:
     changed: int = 0
     check_leases: bool = False
     reload_needed: bool = False
+    leaving: int = 0
     clock: Clock = field(default_factory=Clock)
     lock: threading.RLock = field(default_factory=threading.RLock)
     events: EventSink = field(default_factory=EventQueue)

@@ -326,8 +326,7 @@ class Membership:
 
     def _begin(self, mine: Iterable[str]) -> int:
         """Load partitions that this subscriber has leased. Return how many are new to it."""
-        state = self.state
-        fresh = [name for name in mine if name not in state.partitions]
+        state, fresh = self.state, [name for name in mine if name not in self.state.partitions]
         self._load(fresh)
         if fresh:
             fields = state.log_fields("leases_won", partitions=len(fresh))
@@ -342,12 +341,14 @@ class Membership:
             events.leases_won(self.state, some)
 
     def _leave(self, count: int) -> None:
-        """Mark ``count`` partitions as leaving, idle ones first. A busy one is released later."""
-        if not count and not any(p.leaving for p in self.state.partitions.values()):
+        """Mark ``count`` partitions as leaving: idle ones, then those that only wait for threads, then busy ones."""
+        if not count and not self.state.leaving:
             return
+        self.state.leaving = count
+        handed = {d.status.receipt.partition for d in self.state.in_flight.values() if d.status.handed}
         by_work = sorted(
             self.state.partitions.values(),
-            key=lambda p: (not p.leaving, bool(p.in_flight), bool(p.fresh), p.name),
+            key=lambda p: (p.name in handed, bool(p.in_flight), not p.leaving, bool(p.fresh), p.name),
         )
         for place, partition in enumerate(by_work):
             if partition.leaving and place >= count:
@@ -356,8 +357,7 @@ class Membership:
 
     def _release_left(self) -> None:
         state = self.state
-        releasable = [p.name for p in state.partitions.values() if p.leaving and not p.in_flight]
-        for some in batches(releasable):
+        for some in batches([p.name for p in state.partitions.values() if p.leaving and not p.in_flight]):
             left = leases.release(state.using, state.holder, some)
             state.drop(left, "stopped" if self._is_leaving else "shared")
             self._known.update(dict.fromkeys(left, time.monotonic()))  # Other subscribers take them.
@@ -368,8 +368,7 @@ class Membership:
 
     def _give_up_drained(self) -> None:
         """Give up partitions without work for two lease durations. Their next message makes them candidates again."""
-        before = time.monotonic() - 2 * self.lease_ms / 1000
-        state = self.state
+        state, before = self.state, time.monotonic() - 2 * self.lease_ms / 1000
         idle = [p.name for p in state.partitions.values() if p.idle_since < before and p.is_drained()]
         for some in batches(idle):
             state.drop(garbage.give_up_drained(state.using, state.holder, some), "drained")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, MutableSequence, Sequence
+from collections.abc import Iterable, Iterator, MutableSequence, Sequence
 from contextlib import contextmanager
 
 from django.db import DatabaseError
@@ -79,6 +79,17 @@ class Subscriber:
             if any(not partition.in_flight for partition in state.partitions.values()):
                 self.watermarks.finish()
             self.membership.wind_up()
+
+    def put_back_leaving(self, unstarted: Iterable[Delivery]) -> list[Delivery]:
+        """Put back those of ``unstarted`` whose partitions other subscribers wait for, and return them."""
+        state = self.state
+        if not state.leaving or self.backing_off:
+            return []
+        with state.lock:
+            leaving = {name for name, partition in state.partitions.items() if partition.leaving}
+            found = [delivery for delivery in unstarted if delivery.status.receipt.partition in leaving]
+            self.acknowledger.return_unstarted(found)
+        return found
 
     def leave_tailer(self) -> None:
         self.tailer.leave(self.state.topic, self)

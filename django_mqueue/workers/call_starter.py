@@ -155,7 +155,7 @@ class CallStarter:
 
     def _start_ahead(self, lot: Sequence[Delivery]) -> None:
         """Start a lot of messages that were claimed ahead, except those that this worker no longer owns."""
-        self.sharing.remove(lot)
+        self.sharing.remove(self.sharing.subscriber_of(lot[0]), lot)
         if calls := [[delivery] for delivery in lot if not delivery.status.lost]:
             self._start(calls)
 

@@ -252,6 +252,7 @@ class Runner:
                         subscriber.wind_up(self._starter.sharing.ahead[subscriber])
                     else:
                         subscriber.tick()
+                        self._starter.sharing.put_back_leaving(subscriber)
             except MQueueError as error:
                 self._retire(subscriber, error)
         if not winding_up:

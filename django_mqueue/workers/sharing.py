@@ -122,16 +122,23 @@ class Sharing:
         count = 0
         for call in reversed(list(calls)):
             owned = [delivery for delivery in call.deliveries if not delivery.status.lost]
+            for delivery in owned:
+                delivery.status.handed = False
             self.ahead[self.subscriber_of(call.deliveries[0])].extendleft(reversed(owned))
             count += len(call.deliveries)
         return count
 
-    def remove(self, lot: Sequence[Delivery]) -> None:
-        """Remove the messages of a lot from ``ahead``."""
-        ahead, gone = self.ahead[self.subscriber_of(lot[0])], set(lot)
-        others = [delivery for delivery in ahead if delivery not in gone]
-        ahead.clear()
-        ahead.extend(others)
+    def put_back_leaving(self, subscriber: Subscriber) -> None:
+        """Put back messages that were claimed ahead, if other subscribers wait for their partitions."""
+        self.remove(subscriber, subscriber.put_back_leaving(self.ahead[subscriber]))
+
+    def remove(self, subscriber: Subscriber, gone: Collection[Delivery]) -> None:
+        """Remove messages of a handler from ``ahead``."""
+        if gone:
+            ahead, gone = self.ahead[subscriber], set(gone)
+            others = [delivery for delivery in ahead if delivery not in gone]
+            ahead.clear()
+            ahead.extend(others)
 
     def plans(self, free: int, returning: Collection[Subscriber]) -> dict[Subscriber, Plan]:
         """Return what handlers start on the ``free`` threads.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
 from django.db.models import F
 
-from django_mqueue import Message, OutgoingMessage, Reject, publish_many, unsubscribe
+from django_mqueue import Message, OutgoingMessage, Reject, Subscription, publish_many, unsubscribe
 from django_mqueue.models import DeliveryState, PartitionLease
 from django_mqueue.workers import pool
 from django_mqueue.workers.handler_calls import HandlerCall
@@ -292,3 +293,45 @@ def test_a_worker_that_stops_gives_back_what_has_not_started(lots: list[int]) ->
         run()
     assert {message.attempt for message in again.messages} == {1}
     assert sorted(seen.payloads + again.payloads) == list(range(COUNT))
+
+
+def test_a_slow_message_delays_only_its_own_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow message blocks the only thread of a worker, which has claimed messages of all partitions. Another joins.
+
+    The other subscriber gets its share of the partitions meanwhile, with the messages that the worker puts back.
+    """
+    first = first_of_a_lot(monkeypatch)
+    fill()
+    end, got = threading.Event(), list[int]()
+
+    def block(message: Message) -> None:
+        if first == [message.payload]:
+            assert end.wait(PATIENCE), "the other subscriber gets its share"
+
+    def ahead() -> set[int]:
+        """Return the messages claimed ahead, when the slow message runs and no other waits in its thread."""
+        if not first or runner._pool.has_waiting:
+            return set()
+        return {d.payload for waiting in runner._starter.sharing.ahead.values() for d in list(waiting)}
+
+    def has_share() -> bool:
+        for delivery in subscription.poll(COUNT):
+            got.append(delivery.payload)
+            delivery.ack()
+        return len({number % 7 for number in got}) >= 3
+
+    with registered("t", seen := Seen(block)), ThreadPoolExecutor(1) as threads:
+        runner = Runner(handlers(["t"]), RunOptions(threads=1))
+        running = threads.submit(runner.run)
+        try:
+            waiting = wait_until(ahead, "the worker has claimed messages ahead")
+            assert len({number % 7 for number in waiting}) >= 6, "no partition without a message in flight"
+            with Subscription("t", "g") as subscription:
+                wait_until(has_share, "the other subscriber gets its share")
+        finally:
+            runner.stop()
+            end.set()
+        running.result(PATIENCE)
+    assert waiting.intersection(got)
+    assert not set(got) & set(seen.payloads)
+    assert {message.attempt for message in seen.messages} == {1}
