@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tests.benchmarks.speed.figures import Figures
-from tests.benchmarks.speed.scenarios import MANY, PUBLISHERS
+from tests.benchmarks.speed.scenarios import MANY, PUBLISHERS, WAKING
 
 RATE, PLAIN, GATED = "messages per second", "of plain SQL", "of plain SQL with the gate"
 STATEMENTS, COMMITS = "statements per message", "commits per message"
@@ -63,6 +63,8 @@ TARGETS = (
     Target("strict, 1,000 keys", RATE, 0.7, least=True, of=DRAIN),
     *(Target(name, PLAIN, 0.85, least=True) for name in PUBLISHERS.values()),
     Target(MANY, GATED, 0.85, least=True),
+    Target(WAKING, "time with wake-ups", 1.03),
+    Target(WAKING, "with one for each", 1.03),
     *(
         Target(f"latency at {rate}/s", f"p{part} ms", limit)
         for rate in (10, 100)
@@ -76,4 +78,5 @@ TARGETS = (
     Target(UNEVEN, "longest ms", 1000),
     Target(MEMORY, "MiB grown", 10),
     Target(TAKEOVER, "seconds until handled again", 3),
+    Target(TAKEOVER, "seconds until 500 are handled", 3),
 )

@@ -127,16 +127,17 @@ def publishing(figures: Mapping[str, Figures]) -> str:
     rows = [
         [name, *_columns(found, (RATE, PLAIN, GATED, *COSTS))]
         for name, found in figures.items()
-        if GATED in found
+        if name in {*PUBLISHERS.values(), MANY} and GATED in found
     ]
     columns = [name.replace("worker", "publisher") for name in COSTS.values()]
     return table(["Publish", "messages/s", PLAIN, GATED, *columns], rows)
 
 
 def waking(figures: Mapping[str, Figures]) -> str:
-    columns = ("microseconds", "time with wake-ups")
+    columns = ("microseconds", "time with wake-ups", "with one for each")
     rows = [[name, *_columns(figures[name], columns)] for name in [WAKING] if name in figures]
-    return table(["Publish", "without wake-ups, µs", "time with wake-ups, of this"], rows)
+    head = ["Publish", "without wake-ups, µs", "with wake-ups, none sleeps", "one wake-up for each"]
+    return table(head, rows)
 
 
 def floors(figures: Mapping[str, Figures]) -> str:

@@ -23,6 +23,7 @@ from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, publish, publish_many, subscribe
 from django_mqueue.models import DeliveryState
+from django_mqueue.protocol.waking.sockets import bit_of
 from django_mqueue.protocol.waking.wakers import CHECK_EVERY
 from example_project.environment.lineage import die_with_parent
 
@@ -157,26 +158,36 @@ class Bench:
         return self._compared(count, cost, plain[False], plain[True])
 
     def waking(self) -> Figures:
-        """Compare ``publish`` with wake-ups and without, in turn. A worker of another topic sleeps meanwhile."""
-        other, topic, count = self.filled(1, 1), self._new_topic(), 200
+        """Compare ``publish`` with wake-ups and without: the time if no process sleeps that consumes the topic.
+
+        ``with one for each``: a process that consumes the topic sleeps again as soon as it was woken.
+        """
+        other = self.filled(1, 1)
         process = self.started(Spec(other, self.server))
         self.wait_until_handled(other, 1)
-        time.sleep(2)
+        topic = next(new for new in iter(self._new_topic, "") if bit_of(new) != bit_of(other))
+        plain, ratio = self._publish_with_and_without_wake_ups(topic)
+        self.stopped(process)
+        sleeper = self._python("sleeper", topic)
+        _, each = self._publish_with_and_without_wake_ups(topic)
+        assert self.stopped(sleeper)["woken"], "no message has woken the process"
+        self.clear()
+        return {"microseconds": plain * 1e6, "time with wake-ups": ratio, "with one for each": each}
+
+    def _publish_with_and_without_wake_ups(self, topic: str) -> tuple[float, float]:
+        """Return the median seconds of a ``publish`` without wake-ups, and the median ratio of both times, in turn."""
+        time.sleep(2)  # The other process is asleep.
         seconds: dict[str, list[float]] = {"never": [], "everywhere": []}
+        count = 200
         for turn in range(max(self.sized(8_000) // count, 5)):
             for ways in sorted(seconds, reverse=turn % 2 == 1):
                 with override_settings(MQUEUE={"WAKE_WORKERS": ways}):
                     begun = time.perf_counter()
                     for number in range(count):
                         publish(topic, payload(number), key="k")
-                    seconds[ways].append(time.perf_counter() - begun)
-        self.stopped(process)
-        self.clear()
+                    seconds[ways].append((time.perf_counter() - begun) / count)
         ratios = [own / plain for own, plain in zip(seconds["everywhere"], seconds["never"], strict=True)]
-        return {
-            "microseconds": statistics.median(seconds["never"]) * 1e6 / count,
-            "time with wake-ups": statistics.median(ratios),
-        }
+        return statistics.median(seconds["never"]), statistics.median(ratios)
 
     def publishing_many(self, at_once: int = 500) -> Figures:
         count = self.sized(20_000)
