@@ -1,7 +1,8 @@
 """A distributed message queue in the MySQL or MariaDB database of a Django project.
 
 All public names can be imported from here. Names of modules with models are loaded on first use, so that this package
-can be in ``INSTALLED_APPS`` before Django's app registry is ready.
+can be in ``INSTALLED_APPS`` before Django's app registry is ready. At once, it imports only the exceptions, the message
+types and the retry policies.
 """
 
 from __future__ import annotations

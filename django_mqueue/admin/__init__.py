@@ -1,6 +1,8 @@
 """Pages of Django's admin: the state of the queue, the operations on it, and its five tables, read-only.
 
-Django's autodiscovery registers the pages on the default site. ``register`` adds them to another site.
+Django's autodiscovery registers the pages on the default site. ``register`` adds them to another site. Each subpackage
+holds the pages of one subject, and ``base`` the parts that all share.
+It imports ``inspect``, ``tasks``, ``browse``, ``stats``, ``service`` and lower layers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 """``manage.py mqueue doctor`` and ``mqueue blockers``: what is wrong with the server and the queue's tables.
 
-``checks.py`` reports some of these findings as system checks.
+The app's system checks report some of these findings.
+It imports ``stats``, ``store`` and lower layers.
 """

@@ -2,6 +2,7 @@
 
 ``view`` returns the metrics of the database, for the urls of a project. ``runconsumer --metrics-port`` also returns the
 measurements of its workers. docs/reference/metrics.md lists all metrics.
+It imports ``stats``, ``instruments`` and lower layers. It imports the optional package only on first use.
 """
 
 from __future__ import annotations

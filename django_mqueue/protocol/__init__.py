@@ -2,5 +2,5 @@
 
 ``subscriber`` runs one subscriber. ``claim_scheduler`` claims for all subscribers of a process. SQL checks each
 decision, because a worker's memory may be outdated.
-It never imports ``service``, ``stats``, ``browse``, ``admin`` or ``spark``.
+It imports ``store`` and lower layers. It never imports ``service`` or a higher layer.
 """

@@ -2,7 +2,8 @@
 
 ``format("mqueue")`` reads topics, dead letters and delivery state, in batches and as a stream. It appends to topics.
 The package needs no Django settings where it runs (see ``connecting``). It imports PySpark only when a caller uses a
-name that needs Spark.
+name that needs Spark. It imports ``service``, ``protocol``, ``store`` and lower layers. Only its command also imports
+``checks`` and ``command``.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 They work inside the transaction of a ``TestCase``, and in a ``TransactionTestCase``. ``draining`` runs handlers, and
 calls the receivers of signals before it returns; ``asserting`` lists and checks messages and jobs.
+It imports ``tasks``, ``workers``, ``stats``, ``service`` and lower layers.
 """
 
 from .asserting import assert_enqueued, assert_published, make_message, perform_job, published

@@ -127,7 +127,7 @@ def test_statements_do_not_grow_with_rows(admin_client: Client, page: str) -> No
     """A list takes four statements (session, user, keys, rows), for one row and for hundreds.
 
     The page of one row takes no more. The list of messages also reads payloads, and the groups of their topics.
-    ``test_life`` tests the page of a message.
+    ``test_message_page`` tests the page of a message.
     """
     one_of_each()
     listed(admin_client, page)  # The names of topics and groups that forms offer are in the cache now.

@@ -23,7 +23,7 @@ from tests.support.processes import database_ms
 from tests.support.subscribers import QUICK, poll_until, settle
 
 from .operating import url_of
-from .overviewing import AGES
+from .overview_tables import AGES
 
 STATUS = "[data-mqueue-status]"
 PENDING = f'a[href$="topic={TOPIC}&group={GROUP}&status=pending"]'

@@ -19,7 +19,7 @@ from django_mqueue.admin.base import row_ids
 from django_mqueue.models import Message
 from tests.support.fixtures import with_settings
 
-from .letters import TOPIC, give_up
+from .dead_letters import TOPIC, give_up
 from .looking import html_of, text
 from .operating import confirm, staff, staff_client, told, url_of
 from .rows import message

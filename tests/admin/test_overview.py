@@ -23,10 +23,10 @@ from django_mqueue.stats.summaries import Ages
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
 from tests.support.subscribers import poll_until
 
-from .letters import give_up
+from .dead_letters import give_up
 from .looking import html_of, text
 from .operating import staff, url_of
-from .overviewing import hrefs, rows
+from .overview_tables import hrefs, rows
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("nothing_remembered")]
 

@@ -20,7 +20,7 @@ from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
 from tests.support.browser import BrowserCase
 from tests.support.processes import wait_until
 
-from .overviewing import AGES
+from .overview_tables import AGES
 
 LANDING = "/admin/django_mqueue/"
 WAITING = f'a[href$="topic={TOPIC}&group={GROUP}&status=pending"]'

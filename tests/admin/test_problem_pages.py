@@ -18,7 +18,7 @@ from django_mqueue.admin.base.urls import NAVIGATION, PERMISSIONS
 from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
 from tests.support.subscribers import QUICK
 
-from .letters import give_up
+from .dead_letters import give_up
 from .looking import html_of, text
 from .operating import staff, url_of
 from .rows import PAGES, list_url

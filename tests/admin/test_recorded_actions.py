@@ -11,7 +11,7 @@ from django_mqueue.policy.names import ACTIONS_TOPIC
 from django_mqueue.service.actions import recent
 from django_mqueue.service.group_positions import pause, reset, resume
 
-from .letters import give_up, left, outgoing
+from .dead_letters import give_up, left, outgoing
 from .looking import html_of, text
 from .operating import confirm, hidden, staff, url_of, written_down
 from .test_actions import BILLING, auditor

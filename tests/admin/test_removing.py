@@ -19,7 +19,7 @@ from tests.support.subscribers import QUICK, consume, settle
 
 from .looking import html_of, listed, text
 from .operating import url_of
-from .overviewing import rows, tiles
+from .overview_tables import rows, tiles
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -15,7 +15,7 @@ from django_mqueue.models import DeliveryState, Message, PartitionLease
 from django_mqueue.policy.filters import payload_path
 from tests.support.subscribers import QUICK, poll_until
 
-from .letters import TOPIC, give_up, outgoing, table
+from .dead_letters import TOPIC, give_up, outgoing, table
 from .looking import html_of, listed, text
 from .operating import staff_client, url_of
 from .rows import list_url

@@ -17,7 +17,7 @@ from tests.features.inspect.scene import GROUP, TOPIC, one_of_each
 
 from .looking import html_of, text
 from .operating import staff, url_of
-from .overviewing import rows, tiles
+from .overview_tables import rows, tiles
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

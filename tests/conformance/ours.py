@@ -200,7 +200,7 @@ class System:
         self, *handlers: protocol.Handler, threads: int = 4, clock_off_by: float = 0
     ) -> OurWorker:
         environment = {
-            "DJANGO_SETTINGS_MODULE": "tests.conformance.plant.settings",
+            "DJANGO_SETTINGS_MODULE": "tests.conformance.worker_app.settings",
             "DATABASE_URL": database_url(),
             "TEST_MQUEUE": json.dumps(settings.MQUEUE),
             "TEST_CLOCK": str(max(clock_off_by, 1 - time.monotonic())),  # The clock must not read below 0.

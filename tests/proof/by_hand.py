@@ -22,7 +22,7 @@ from django_mqueue import (  # noqa: E402
 )
 from tests.proof.history import Fault, now  # noqa: E402
 from tests.proof.plan import HAND, MAX_ATTEMPTS, VISIBILITY, my_name  # noqa: E402
-from tests.proof.plant.acting import act, given, history  # noqa: E402
+from tests.proof.worker_app.acting import act, given, history  # noqa: E402
 
 ATONCE = 100
 

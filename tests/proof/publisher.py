@@ -25,7 +25,7 @@ from django_mqueue import OutgoingMessage, publish, publish_many  # noqa: E402
 from django_mqueue.tasks.backend import backend_named  # noqa: E402
 from tests.proof.history import Closed, Ignored, Sent, Writer, now  # noqa: E402
 from tests.proof.plan import JOBS, KEYS, LEDGER, LEDGER_KEYS, ORDERS, my_name, my_writer, wish  # noqa: E402
-from tests.proof.plant.tasks import work  # noqa: E402
+from tests.proof.worker_app.tasks import work  # noqa: E402
 
 BURST = 500
 SCHEDULED = 0.05

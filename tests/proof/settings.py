@@ -3,7 +3,7 @@
 from tests.proof.plan import MAX_ATTEMPTS
 from tests.support.worker_settings import *  # noqa: F403
 
-INSTALLED_APPS = ["django_mqueue", "tests.proof.plant"]
+INSTALLED_APPS = ["django_mqueue", "tests.proof.worker_app"]
 TASKS = {
     "default": {
         "BACKEND": "django_mqueue.tasks.MQueueBackend",

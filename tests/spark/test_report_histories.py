@@ -20,7 +20,7 @@ from django_mqueue.spark.reports.counting import _percentiles
 from django_mqueue.spark.reports.figures import ACCURACY, EXACT_BELOW, GroupTotals, StepFigures, Times
 
 from .archives import begin, copy_of
-from .happened import DAY, HOUR, NOON, History, percentiles
+from .histories import DAY, HOUR, NOON, History, percentiles
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -151,6 +151,13 @@ def test_folders_are_small_enough_to_be_read() -> None:
     assert {folder: count for folder, count in folders.items() if count > 15} == {}
 
 
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.rglob("__init__.py")), ids=lambda path: str(path.relative_to(PACKAGE).parent)
+)
+def test_each_package_says_what_it_may_import(path: Path) -> None:
+    assert re.search(r"\bimports?\b", ast.get_docstring(tree_of(path)) or "")
+
+
 def test_imports_are_seen_at_all() -> None:
     """The helpers find imports and statements, so the tests of this file do check something."""
     assert {part for _, part in imported_parts(PACKAGE / "protocol" / "claiming.py")} >= {

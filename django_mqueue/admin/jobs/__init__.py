@@ -1,4 +1,4 @@
 """Pages of jobs and of recurring jobs, and operations on them.
 
-It imports ``admin.base``, ``admin.messages``, ``tasks`` and lower layers.
+It imports ``admin.base``, ``admin.messages``, ``inspect``, ``tasks`` and lower layers.
 """

@@ -1,9 +1,7 @@
 """Wake sleeping workers after a commit, so that they need not poll often.
 
-A wake-up only shortens a wait. It carries no data, and may be lost, late, unnecessary or repeated. Each
-process that was woken reads the tables, and each process also polls.
-
-* ``sockets``: wakes processes on the same host, by datagrams.
-* ``sleepers``, ``wakers``: also wake processes on other hosts, through the server (``store.connection.wakeups``).
-* ``commits``: calls both after a commit.
+A wake-up only shortens a wait. It carries no data, and may be lost, late, unnecessary or repeated. Each process that
+was woken reads the tables, and each process also polls. Datagrams wake processes on the same host. Connections that
+sleep in the server also wake processes on other hosts.
+It imports the tailer of its parent package, the connections of ``store``, and lower layers.
 """

@@ -1,4 +1,5 @@
 """Connections and transactions: retries, isolation, timeouts, encryption, and the differences of the two servers.
 
-Every other module of ``store`` builds on ``session`` and ``dialect``.
+The other modules of ``store`` build on ``session`` and ``dialect``.
+It imports the exceptions, the instruments, Django and the database driver, and no other part of ``store``.
 """

@@ -1,6 +1,6 @@
 """Pages of Django's admin for work items: their list, one item with its history and buttons, and figures.
 
-It imports ``admin.base``, ``admin.messages`` and the modules of worklists.
+It imports ``admin.base``, ``admin.messages``, the modules of worklists, ``browse`` and lower layers.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def start(workers: Workers, **environment: str) -> Worker:
     worker = Worker(
         ("told:listeners",),
         {
-            "DJANGO_SETTINGS_MODULE": "tests.features.signals.plant.settings", "DATABASE_URL": database_url(),
+            "DJANGO_SETTINGS_MODULE": "tests.features.signals.worker_app.settings", "DATABASE_URL": database_url(),
             "TEST_MQUEUE": json.dumps(FAST), **environment,
         },
     )  # fmt: skip

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from . import (
-    walks_answers,
     walks_batches,
     walks_claims,
+    walks_dead_letters,
     walks_following,
     walks_handlers,
     walks_hooks,
     walks_leases,
-    walks_letters,
     walks_moving,
     walks_positions,
     walks_publish,
     walks_requests,
     walks_runner,
     walks_schedule,
+    walks_settlements,
     walks_topics,
     walks_worklists,
 )
@@ -24,20 +24,20 @@ from .walks import WALKS
 
 __all__ = [
     "WALKS",
-    "walks_answers",
     "walks_batches",
     "walks_claims",
+    "walks_dead_letters",
     "walks_following",
     "walks_handlers",
     "walks_hooks",
     "walks_leases",
-    "walks_letters",
     "walks_moving",
     "walks_positions",
     "walks_publish",
     "walks_requests",
     "walks_runner",
     "walks_schedule",
+    "walks_settlements",
     "walks_topics",
     "walks_worklists",
 ]

@@ -46,7 +46,7 @@ class TestEmptiedPartitions:
         """A (collection) deletes 1, the only message of k, and stops. B publishes 2 to k and commits without waiting.
 
         With ``begun="before"``, B inserted 2 before A began. A continues, and may delete k's position. Only 2 is
-        delivered. If the publisher stays open: features/groups/test_collection_waits_for_nobody.py.
+        delivered. If the publisher stays open: features/groups/test_open_transactions.py.
         """
         finished(worker, 1)
         if not leased:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
-from .letters import Letters
+from .dead_letters import Letters
 from .things import ENDED, Breach, Expected, Handout, Progress, Status, Stored, Worker
 
 

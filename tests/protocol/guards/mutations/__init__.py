@@ -21,9 +21,9 @@ from . import (
     reading,
     reports,
     requests,
+    restores,
     scheduling,
     sending,
-    set_back,
     settling,
     takeover,
     waiting,
@@ -33,7 +33,7 @@ from .mutation import Mutation
 
 PARTS: dict[str, tuple[Mutation, ...]] = {
     "Late commits": settling.MUTATIONS,
-    "A restored database": set_back.MUTATIONS,
+    "A restored database": restores.MUTATIONS,
     "Former owners": fencing.MUTATIONS,
     "Dead workers": takeover.MUTATIONS,
     "Registration, deletion and dead letters": groups.MUTATIONS,

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from .mutation import Mutation, mutation
 
-_STANDING = "spark/test_archive_standing.py"
-_SET_BACK = "spark/test_archive_set_back.py"
-_AT_ONCE = "spark/test_archive_at_once.py"
+_STANDING = "spark/test_archive_topic_state.py"
+_SET_BACK = "spark/test_archive_restored_log.py"
+_AT_ONCE = "spark/test_archive_concurrency.py"
 _PRIVATE = "spark/test_private_files.py"
 _RUNS = "spark/test_archive_runs.py"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .mutation import Mutation, mutation
 
 _SHARES = "features/leases/test_shares.py"
-_POLICY = "unit/policy/test_shares_and_solitude.py"
+_POLICY = "unit/policy/test_shares_and_quarantine.py"
 _DYING = "protocol/hostile/test_dying_connections.py"
 _DEADLOCKS = "features/atomic/test_deadlocks.py"
 _CLOSED = "features/workers/test_closed_connections.py"
@@ -25,7 +25,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "policy/quarantine.py",
         "        if alone:\n            return Mode.WAIT\n",
         "",
-        "protocol/guards/test_alone.py::test_others_wait_while_a_suspect_runs_alone",
+        "protocol/guards/test_quarantine.py::test_others_wait_while_a_suspect_runs_alone",
     ),
     mutation(
         "a quarantined message of a partition that is left to another member does not start",
@@ -33,7 +33,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "protocol/claiming.py",
         "            if partition.leaving:\n                continue  # Its next owner",
         "            if False:\n                continue  # Its next owner",
-        "protocol/guards/test_alone.py::test_a_partition_that_is_left_to_another_member_starts_no_suspect",
+        "protocol/guards/test_quarantine.py::test_a_partition_that_is_left_to_another_member_starts_no_suspect",
     ),
     mutation(
         "only a worker's death while the message runs alone counts as a failure",
@@ -160,7 +160,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "protocol/membership.py",
         "        elif free:\n",
         "        elif not free:\n",
-        "protocol/guards/test_orphans.py::test_free_leases_that_their_member_does_not_take_find_an_owner",
+        "protocol/guards/test_idle_members.py::test_free_leases_that_their_member_does_not_take_find_an_owner",
     ),
     mutation(
         "a member with its share leaves a lease to others that has just been released",
@@ -168,7 +168,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "protocol/membership.py",
         "int(ORPHANED_AFTER * since_last * 1000)",
         "0",
-        "protocol/guards/test_orphans.py::test_a_lease_that_was_just_released_is_not_taken_above_the_share",
+        "protocol/guards/test_idle_members.py::test_a_lease_that_was_just_released_is_not_taken_above_the_share",
     ),
     mutation(
         "a worker that loses the race for one new partition leases the others",
@@ -184,8 +184,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "protocol/membership.py",
         "if self._is_designated(name, max(age[name] - ORPHANED_AFTER, 0))]",
         "if self._is_designated(name)]",
-        "protocol/guards/test_orphans.py::test_new_partitions_that_their_member_does_not_take_find_an_owner[12]",
-        "protocol/guards/test_orphans.py::test_new_partitions_that_their_member_does_not_take_find_an_owner[450]",
+        "protocol/guards/test_idle_members.py::test_new_partitions_that_their_member_does_not_take_find_an_owner[12]",
+        "protocol/guards/test_idle_members.py::test_new_partitions_that_their_member_does_not_take_find_an_owner[450]",
     ),
     mutation(
         "a scan forgets the partitions that have no work left",
@@ -193,7 +193,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "protocol/membership.py",
         "self.candidates = unowned",
         "self.candidates |= unowned",
-        "protocol/guards/test_orphans.py::test_a_candidate_whose_work_is_done_is_forgotten",
+        "protocol/guards/test_idle_members.py::test_a_candidate_whose_work_is_done_is_forgotten",
     ),
     mutation(
         "for strict handlers, the tailer reads missing offsets before it reports new rows",

@@ -156,7 +156,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "protocol/claiming.py",
         "                self._unknown_claim = (claim.token, choice)\n",
         "                pass\n",
-        "protocol/guards/test_doubt.py::test_what_a_doubtful_claim_took_is_delivered_at_once",
+        "protocol/guards/test_unknown_commits.py::test_what_a_doubtful_claim_took_is_delivered_at_once",
     ),
     mutation(
         "a claim has an unknown result if the replication group did not take its commit",
@@ -164,9 +164,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "store/connection/errors.py",
         "    return is_lost(error) or _code(error) in NOT_REPLICATED",
         "    return is_lost(error)",
-        "protocol/guards/test_doubt.py"
+        "protocol/guards/test_unknown_commits.py"
         "::test_what_the_others_of_a_replication_group_committed_is_delivered_at_once[3100]",
-        "protocol/guards/test_doubt.py"
+        "protocol/guards/test_unknown_commits.py"
         "::test_what_the_others_of_a_replication_group_committed_is_delivered_at_once[3101]",
     ),
     *map(_without_token, _STATEMENTS),
@@ -177,7 +177,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "store/acknowledgements.py",
         ' AND {condition} AND s.acked = 0 AND s.in_flight = 1",\n                [self.holder.incarnation',
         ' AND {condition}",\n                [self.holder.incarnation',
-        "protocol/guards/test_repeated_answers.py::test_an_answer_given_again_changes_nothing[nack]",
+        "protocol/guards/test_repeated_settlements.py::test_an_answer_given_again_changes_nothing[nack]",
     ),
     mutation(
         "a subscriber takes over the leases of its predecessor with the same name",

@@ -8,9 +8,9 @@ _FOLLOWING = "spark/test_following.py"
 _CHECKPOINT = "spark/test_checkpoint.py"
 _PAGES = "spark/test_pages.py"
 _ONE = "spark/test_one_reader.py"
-_SET_BACK = "spark/test_archive_set_back.py"
-_LET_GO = "spark/test_topics_let_go.py"
-_GOING_ON = "spark/test_going_on.py"
+_SET_BACK = "spark/test_archive_restored_log.py"
+_LET_GO = "spark/test_removed_topics.py"
+_GOING_ON = "spark/test_fail_on_data_loss.py"
 _RACES = "protocol/interleavings/test_following.py"
 
 MUTATIONS: tuple[Mutation, ...] = (

@@ -9,7 +9,7 @@ _RACES = "features/groups/test_races.py"
 _RETENTION = "features/groups/test_retention.py"
 _STARTS = "features/groups/test_starts.py"
 _LETTERS = "features/dead_letters/test_dead_letters.py"
-_LIVES = "protocol/hostile/test_lives.py"
+_LIVES = "protocol/hostile/test_generations.py"
 _NAMES = "features/publish/test_names.py"
 
 _FOLDED = 'db_collation="utf8mb4_general_ci"'
@@ -158,7 +158,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "store/leases.py",
         "AND r.id = %s AND r.paused = 0",
         "AND r.id <> -%s AND r.paused = 0",
-        "protocol/guards/test_lives.py::test_a_lease_of_an_earlier_life_claims_nothing",
+        "protocol/guards/test_generations.py::test_a_lease_of_an_earlier_life_claims_nothing",
     ),
     Mutation(
         "consumer state ends with the registration generation and with the lease",
@@ -175,7 +175,7 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "self.state.drop([])",
             ),
         ),
-        ("protocol/guards/test_lives.py::test_a_partition_that_comes_back_in_a_new_life_is_read_anew",),
+        ("protocol/guards/test_generations.py::test_a_partition_that_comes_back_in_a_new_life_is_read_anew",),
     ),
     mutation(
         "the id of a dead letter contains the group",

@@ -8,7 +8,7 @@ _PRIORITIES = "features/workers/test_priorities.py"
 _CONTRACT = "features/tasks/test_contract.py"
 _RETRIES = "features/tasks/test_retries.py"
 _LIMITS = "features/tasks/test_limits.py"
-_LIFE = "features/tasks/test_life.py"
+_LIFE = "features/tasks/test_lifecycle.py"
 _UNIQUE = "features/tasks/test_unique.py"
 _RECURRING = "features/tasks/test_recurring.py"
 

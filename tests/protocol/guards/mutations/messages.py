@@ -6,7 +6,7 @@ from .mutation import Edit, Mutation, mutation
 
 _ATOMIC = "features/atomic/test_handlers.py"
 _REDRIVE = "features/dead_letters/test_redrive.py"
-_BY_HAND = "protocol/guards/test_moved_by_hand.py"
+_BY_HAND = "protocol/guards/test_operator_actions.py"
 _POSITIONS = "features/groups/test_positions.py"
 _REMOVAL = "features/groups/test_removal.py"
 _TARGETS = "features/publish/test_targets.py"
@@ -25,7 +25,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "browse/masking.py",
         "for topic in (message.original_topic, message.topic) if topic",
         "for topic in (message.topic,) if topic",
-        "admin/test_letters_masked.py::"
+        "admin/test_dead_letters_masked.py::"
         "test_after_another_ending_of_dead_letters_is_set_they_are_still_masked[masked1]",
     ),
     mutation(
@@ -112,7 +112,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "browse/bulk_redrive.py",
         "(above, min(up_to, OFFSET_MAX - 1) + 1)",
         "(above, OFFSET_MAX)",
-        "admin/test_letters_back.py::test_what_fails_again_meanwhile_makes_no_endless_loop",
+        "admin/test_dead_letters_operations.py::test_what_fails_again_meanwhile_makes_no_endless_loop",
     ),
     mutation(
         "an edit applies only to the dead letter that was shown",
@@ -120,7 +120,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "browse/bulk_redrive.py",
         "super().matches(dead_letter) and fingerprint(dead_letter) == self.seen",
         "super().matches(dead_letter)",
-        "admin/test_letters_edit.py::test_what_changes_between_the_look_and_the_lock",
+        "admin/test_dead_letters_edit.py::test_what_changes_between_the_look_and_the_lock",
     ),
     mutation(
         "a search by id finds dead letters in a topic that a group consumes",

@@ -23,7 +23,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "service/releasing.py",
         "freed_now = session.run(alias, partial(set_free, some=some))",
         "freed_now = session.run_statement(alias, partial(set_free, some=some))",
-        "protocol/guards/test_moved_by_hand.py::test_a_release_holds_the_lease",
+        "protocol/guards/test_operator_actions.py::test_a_release_holds_the_lease",
     ),
     mutation(
         "a release skips leases that another transaction has locked",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .mutation import mutation
 
 _BACKGROUND = "admin/dead_letters/background.py"
-_TESTS = "admin/test_letters_background.py"
+_TESTS = "admin/test_dead_letters_background.py"
 
 MUTATIONS = (
     mutation(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .mutation import Mutation, mutation
 
-_LOCKED = "protocol/hostile/test_alone_beside_locked.py"
+_LOCKED = "protocol/hostile/test_quarantine_with_locked_rows.py"
 _ENDED = f"{_LOCKED}::test_a_locked_answer_to_a_suspect_stops_no_other_group"
 _LONG = f"{_LOCKED}::test_a_suspect_that_runs_long_and_is_locked_stops_no_other_group"
 _BY_HAND = f"{_LOCKED}::test_by_hand_a_locked_suspect_stops_no_poll_for_ever"

@@ -8,7 +8,7 @@ _BY_ID = "features/scheduling/test_by_id.py"
 _PROMOTION = "features/scheduling/test_promotion.py"
 _HELD = "features/scheduling/test_held_locks.py"
 _RACES = "features/scheduling/test_promotion_races.py"
-_ASIDE = "features/scheduling/test_aside.py"
+_ASIDE = "features/scheduling/test_parked_retries.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(

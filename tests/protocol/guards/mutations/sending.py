@@ -5,7 +5,7 @@ from __future__ import annotations
 from .mutation import Mutation, mutation
 
 _IDS = "spark/test_ids.py"
-_SIGNS = "spark/test_signs.py"
+_SIGNS = "spark/test_unstable_content.py"
 _TLS = "spark/test_encryption.py"
 
 MUTATIONS: tuple[Mutation, ...] = (

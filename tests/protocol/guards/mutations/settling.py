@@ -107,7 +107,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "protocol/tailer.py",
         "            self._sweep(tail, is_late=woken and arrivals == before)\n",
         "",
-        "protocol/guards/test_second_look.py::test_a_late_commit_is_delivered_while_nothing_settles",
+        "protocol/guards/test_missed_messages.py::test_a_late_commit_is_delivered_while_nothing_settles",
     ),
     mutation(
         "the watermark query finds messages that the consumer state lacks",
@@ -115,7 +115,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "protocol/watermarks.py",
         "            self._add_missed(partitions[name], offset)\n",
         "            pass\n",
-        "protocol/guards/test_second_look.py::test_what_memory_has_lost_is_found_by_the_watermark",
+        "protocol/guards/test_missed_messages.py::test_what_memory_has_lost_is_found_by_the_watermark",
     ),
     mutation(
         "the queue's own transactions run at READ COMMITTED",

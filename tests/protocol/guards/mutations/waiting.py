@@ -6,7 +6,7 @@ from .mutation import Mutation, mutation
 
 _LOCKS = "features/publish/test_held_locks.py"
 _NOBODY, _ACKS = (
-    "protocol/hostile/test_waiting_for_nobody.py",
+    "protocol/hostile/test_open_transactions.py",
     "features/workers/test_acks_beside_the_loop.py",
 )
 _HELD, _SENT = "protocol/hostile/test_held_rows.py", "protocol/hostile/test_statements_of_the_loop.py"
@@ -106,7 +106,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "store/delivery_state.py",
         'for locking in (" FOR UPDATE SKIP LOCKED", ""):',
         'for locking in (" FOR UPDATE", ""):',
-        "protocol/interleavings/test_answers.py::test_a_redelivery_by_the_same_worker_does_not_wait_for_a_late_answer[ack]",
+        "protocol/interleavings/test_settlements.py::test_a_redelivery_by_the_same_worker_does_not_wait_for_a_late_answer[ack]",
     ),
     mutation(
         "garbage collection skips positions that another transaction has locked",
@@ -147,7 +147,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "store/connection/timeouts.py",
         "_set(cursor, min(idle_timeout, math.ceil(seconds)), LOCK_WAIT)",
         "_set(cursor, idle_timeout, LOCK_WAIT)",
-        "features/workers/test_standing_still.py"
+        "features/workers/test_stopped_in_transaction.py"
         "::test_a_worker_that_stands_still_in_its_claim_holds_up_one_partition_until_the_server_ends_it",
     ),
     mutation(
@@ -164,7 +164,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "store/connection/errors.py",
         "LOST = PERHAPS_MISTAKEN | _GONE",
         "LOST = _GONE",
-        "features/workers/test_passing_outages.py::test_polling_by_hand_goes_on_with_a_new_connection",
+        "features/workers/test_transient_errors.py::test_polling_by_hand_goes_on_with_a_new_connection",
     ),
     mutation(
         "handlers leave a server that a failover has made a replica",
@@ -172,9 +172,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "workers/connection_cleanup.py",
         "            if getattr(connection, _MOVE, move) is not move:\n",
         "            if False:\n",
-        "features/workers/test_passing_outages.py"
+        "features/workers/test_transient_errors.py"
         "::test_handlers_leave_a_server_that_a_failover_has_made_a_replica[the handler]",
-        "features/workers/test_passing_outages.py"
+        "features/workers/test_transient_errors.py"
         "::test_handlers_leave_a_server_that_a_failover_has_made_a_replica[the loop]",
     ),
     mutation(

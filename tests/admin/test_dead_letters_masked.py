@@ -14,7 +14,7 @@ from django_mqueue.admin.base import row_ids
 from django_mqueue.inspect import Inspected
 from tests.support.subscribers import QUICK
 
-from .letters import TOPIC, give_up, left
+from .dead_letters import TOPIC, give_up, left
 from .looking import html_of
 from .operating import confirm, staff, told, url_of, written_down
 

@@ -19,7 +19,7 @@ from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, consume_rest, poll_until
 from tests.support.threads import Background
 
-from .letters import DEAD, TOPIC, give_up, given, left, outgoing
+from .dead_letters import DEAD, TOPIC, give_up, given, left, outgoing
 from .looking import html_of, text
 from .operating import confirm, hidden, staff, staff_client, told, url_of, written_down
 

@@ -14,7 +14,7 @@ from django_mqueue.browse import bulk_redrive, dead_letters
 from django_mqueue.models import Message
 from tests.support.many import NUMBERS, insert_dead_letters
 
-from .letters import TOPIC
+from .dead_letters import TOPIC
 from .looking import html_of, text
 from .operating import hidden, staff, url_of
 from .test_cost import reads

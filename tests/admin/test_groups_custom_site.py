@@ -18,7 +18,7 @@ from django_mqueue.models import Offset, PartitionLease
 from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, consume, poll_until
 
-from .test_letters_elsewhere import press, url_of
+from .test_dead_letters_custom_site import press, url_of
 
 site = AdminSite(name="own")
 register(site)

@@ -5,4 +5,4 @@ from __future__ import annotations
 from tests.support.worker_settings import *  # noqa: F403
 from tests.support.worker_settings import INSTALLED_APPS
 
-INSTALLED_APPS = [*INSTALLED_APPS, "tests.features.signals.plant"]
+INSTALLED_APPS = [*INSTALLED_APPS, "tests.features.signals.worker_app"]

@@ -33,7 +33,7 @@ from tests.support.running import run
 from tests.support.subscribers import QUICK, poll_until
 from tests.support.threads import Background
 
-from .letters import DEAD, TOPIC, give_up, given, left, outgoing
+from .dead_letters import DEAD, TOPIC, give_up, given, left, outgoing
 from .looking import html_of, listed, text
 from .operating import hidden, staff, staff_client, told, url_of, written_down
 

@@ -17,7 +17,7 @@ from django_mqueue.policy import quarantine
 from django_mqueue.protocol.settling import Settler
 from django_mqueue.store import offsets
 from tests.support.processes import FAST, Workers
-from tests.support.set_back import Earlier
+from tests.support.restore import Earlier
 from tests.support.subscribers import (
     CALM,
     QUICK,

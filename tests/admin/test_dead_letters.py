@@ -21,7 +21,7 @@ from tests.support.fixtures import with_settings
 from tests.support.many import insert_dead_letters
 from tests.support.subscribers import QUICK, poll_until
 
-from .letters import DEAD, TOPIC, give_up, ids, outgoing, table
+from .dead_letters import DEAD, TOPIC, give_up, ids, outgoing, table
 from .looking import html_of, text
 from .operating import hidden, staff, staff_client, url_of
 

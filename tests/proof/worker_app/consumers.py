@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django_mqueue import Delivery, ExponentialBackoff, Message, consumer
 from tests.proof.plan import AUDIT, BILLING, BOOKS, MAX_ATTEMPTS, STOCK, TAXES, VISIBILITY
-from tests.proof.plant import watching
-from tests.proof.plant.acting import act, act_and_take_effect, act_on_batch, given, take_effect
+from tests.proof.worker_app import watching
+from tests.proof.worker_app.acting import act, act_and_take_effect, act_on_batch, given, take_effect
 
 SOON = ExponentialBackoff(first=0.05, factor=2, max=0.5)
 

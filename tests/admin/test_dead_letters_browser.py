@@ -18,7 +18,7 @@ from tests.support.processes import Workers
 from tests.support.subscribers import QUICK, stop_between_transactions
 from tests.support.waiting import wait_until
 
-from .letters import TOPIC, give_up, given, left, outgoing
+from .dead_letters import TOPIC, give_up, given, left, outgoing
 
 LIBRARY = (
     '  File "/srv/venv/lib/python3.11/site-packages/django/db/backends/utils.py", line 105, in _execute\n'

@@ -12,7 +12,7 @@ from django.test import Client
 from django_mqueue import publish, subscribe
 from django_mqueue.models import DeliveryState
 
-from .letters import TOPIC, give_up
+from .dead_letters import TOPIC, give_up
 from .looking import links
 from .operating import confirm, staff, told, url_of
 

@@ -11,7 +11,7 @@ from django.test import Client, override_settings
 from django_mqueue import OutgoingMessage
 from django_mqueue.inspect import Inspected
 
-from .letters import DEAD, TOPIC, give_up, left, outgoing
+from .dead_letters import DEAD, TOPIC, give_up, left, outgoing
 from .looking import html_of, text
 from .operating import hidden, staff, staff_client, url_of, written_down
 

@@ -9,7 +9,7 @@ from django.test import override_settings
 from django_mqueue import OutgoingMessage, Subscription, publish, publish_many
 from django_mqueue.store import gates, offsets
 from django_mqueue.store.connection.dialect import NOW_MS
-from tests.support.set_back import Earlier
+from tests.support.restore import Earlier
 from tests.support.subscribers import CALM, collect, consume, engine_of, in_log, settle
 from tests.support.threads import RawConnection, raw_connection
 from tests.support.transactions import HeldTransaction, wait_until

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from .mutation import Edit, Mutation, mutation
 
-_SET_BACK = "protocol/settling/test_set_back.py"
-_HIDDEN = "protocol/settling/test_hidden_set_back.py"
-_ANEW = "protocol/settling/test_read_anew.py"
+_SET_BACK = "protocol/settling/test_lost_commits.py"
+_HIDDEN = "protocol/settling/test_restore_behind_proxy.py"
+_ANEW = "protocol/settling/test_new_connections.py"
 
 MUTATIONS: tuple[Mutation, ...] = (
     mutation(

@@ -16,7 +16,7 @@ from tests.support.fixtures import with_settings
 from tests.support.subscribers import QUICK, consume
 from tests.support.threads import Background
 
-from .letters import TOPIC, give_up, given, left
+from .dead_letters import TOPIC, give_up, given, left
 from .looking import html_of, text
 from .operating import confirm, hidden, staff, staff_client, told, url_of, written_down
 

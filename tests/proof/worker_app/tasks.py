@@ -7,7 +7,7 @@ from typing import Any
 
 from django_mqueue.tasks import JobContext
 from django_mqueue.tasks.compat import task
-from tests.proof.plant.acting import act, given
+from tests.proof.worker_app.acting import act, given
 
 
 @task(takes_context=True)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from django_mqueue.workers.executor import execute
 from django_mqueue.workers.handler_calls import HandlerCall, Outcome
 from tests.proof.history import Fault, Handed, now
 from tests.proof.plan import my_name
-from tests.proof.plant.acting import ended, history
+from tests.proof.worker_app.acting import ended, history
 
 OUTCOMES = {"ack": "done", "nack": "failed", "reject": "rejected", "postpone": "postponed"}
 
