@@ -16,17 +16,8 @@ from .browse import message_search, operations
 from .browse.erasing import ErasedTopic, erase
 from .policy import names
 from .policy.durations import moment_ms
-from .policy.message_query import (
-    LIMIT_MAX,
-    Counts,
-    Cut,
-    FailedAttempt,
-    Inspected,
-    Page,
-    Standing,
-    Unreadable,
-    message_query,
-)
+from .policy.message_query import LIMIT_MAX, message_query
+from .results import Counts, Cut, FailedAttempt, Inspected, Page, Standing, Unreadable
 from .service.actions import Author, BulkRecord
 from .service.subscription import check_count
 from .stats.groups import group_summary
@@ -143,7 +134,7 @@ def counts(
         raise TypeError("group must be a str: each group has counts of its own")
     query = message_query(topic, {"group": group, "key": key})
     check_count("cap", cap)
-    return group_summary.counts(conf.database(using), query, cap, check_count("scan_limit", scan_limit))
+    return message_search.counts(conf.database(using), query, cap, check_count("scan_limit", scan_limit))
 
 
 def groups(topic: str, *, scan_limit: int = 10_000, using: str | None = None) -> list[Standing]:

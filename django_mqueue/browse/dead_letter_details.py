@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..policy.message_query import DEAD, FailedAttempt, Inspected
+from ..policy.message_query import DEAD
+from ..results import FailedAttempt, Inspected
 from ..service import message_views
 from ..service.redrive import DeadLetterRow
 from ..store import dead_letters

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..policy.dead_letter_filter import DeadLetterQuery
-from ..policy.message_query import DEAD, Inspected
+from ..policy.message_query import DEAD
+from ..results import Inspected
 from ..service import message_views
 from ..store.connection import session
-from ..store.queries import message_pages
 from .dead_letters import COUNT_MOST, OFFSET_MAX, Count, bounded_walk, count, page
 
 TOTAL_SECONDS = 0.05
@@ -51,16 +51,9 @@ def neighbours(using: str, query: DeadLetterQuery, offset: int) -> tuple[int | N
 
 def beginnings(using: str, topic: str, offsets: Sequence[int], payload_limit: int) -> dict[int, Inspected]:
     """Return the dead letters at these offsets as messages of ``topic``, with up to ``payload_limit`` bytes each."""
-    if not offsets:
-        return {}
     with session.raises_not_migrated(using):
-        rows = message_pages.rows(using, list(offsets))
-        bodies = message_pages.payloads(using, list(rows), payload_limit)
-    found = {}
-    for offset, (body, size) in bodies.items():
-        row = rows[offset]
-        row["size"] = size
-        message_views.decode_row(row, DEAD)
-        message = message_views.to_inspected(row, body, topic=topic, group=None, location=DEAD)
-        found[offset] = replace(message, offset=offset)
-    return found
+        found = message_views.read(using, offsets, payload_limit)
+    return {
+        offset: replace(message_views.decode(row, body, topic=topic, location=DEAD), offset=offset)
+        for offset, (row, body) in found.items()
+    }

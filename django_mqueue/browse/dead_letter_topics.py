@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Set
 from dataclasses import dataclass
 
 from .. import conf
 from ..policy.batching import batches
-from ..policy.names import DLQ_SUFFIX_MAX
+from ..policy.names import possible_originals
 from ..store.connection import session
 from ..store.queries import bounded_counts, dead_letter_summaries, topic_index
 
@@ -83,11 +83,9 @@ def _dead_topics(using: str, after: str, limit: int) -> tuple[dict[str, tuple[st
     return found, candidates[NAMES_MOST - 1] if len(candidates) > NAMES_MOST else None
 
 
-def _may_hold_dead_letters(name: str, known: Collection[str]) -> bool:
+def _may_hold_dead_letters(name: str, known: Set[str]) -> bool:
     """Return whether the name ends with a configured suffix, or is a known topic's name with another suffix."""
-    if name.endswith(conf.dead_letter_suffixes()):
-        return True
-    return any(name[:-cut] in known for cut in range(1, min(DLQ_SUFFIX_MAX, len(name) - 1) + 1))
+    return name.endswith(conf.dead_letter_suffixes()) or not known.isdisjoint(possible_originals(name))
 
 
 def _groups(using: str, first: dict[str, str]) -> dict[str, list[str]]:

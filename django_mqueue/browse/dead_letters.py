@@ -12,9 +12,10 @@ from functools import partial
 from operator import attrgetter
 
 from ..policy.batching import BYTES_PER_STATEMENT, batches, batches_by_weight
-from ..policy.dead_letter_filter import DeadLetterQuery, DeadLetterSummary
-from ..policy.errors import Alike
+from ..policy.dead_letter_filter import DeadLetterQuery
+from ..policy.errors import ErrorSignature
 from ..policy.message_query import OFFSET_MAX as OFFSET_MAX
+from ..results import DeadLetterSummary
 from ..service.redrive import DeadLetterRow
 from ..store import dead_letters, log, offsets
 from ..store.connection import session
@@ -41,7 +42,7 @@ class ErrorGroup:
     the beginning of one error's text.
     """
 
-    alike: Alike
+    signature: ErrorSignature
     example: str
     count: int = 0
     groups: dict[str, int] = field(default_factory=dict)
@@ -69,13 +70,13 @@ class ErrorGroups:
 
 def by_error(using: str, query: DeadLetterQuery, below: int = OFFSET_MAX) -> ErrorGroups:
     """Return the newest selected dead letters below an offset, in groups of similar errors."""
-    found: dict[Alike, ErrorGroup] = {}
+    found: dict[ErrorSignature, ErrorGroup] = {}
     examined, next_offset = 0, None
     with session.raises_not_migrated(using):
         for step in bounded_walk(using, query, (0, below)):
             examined, next_offset = step.examined, step.next
             for summary in step.found:
-                similar = found.setdefault(summary.alike, ErrorGroup(summary.alike, summary.error))
+                similar = found.setdefault(summary.signature, ErrorGroup(summary.signature, summary.error))
                 similar.add(summary)
     errors = sorted(found.values(), key=lambda group: -group.count)
     return ErrorGroups(errors, examined, next_offset)

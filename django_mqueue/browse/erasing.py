@@ -11,7 +11,8 @@ from django.db.backends.utils import CursorWrapper
 
 from .. import conf
 from ..policy.filters import PAYLOAD
-from ..policy.message_query import DEAD, SCHEDULED, Inspected, MessageQuery, message_query
+from ..policy.message_query import DEAD, SCHEDULED, MessageQuery, message_query
+from ..results import Inspected
 from ..service.actions import Author, BulkRecord
 from ..stats import topic_list
 from ..store import delivery_state, garbage, offsets

@@ -9,7 +9,7 @@ from datetime import datetime
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from ..policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING, Inspected
+from ..policy.message_query import DEAD, DONE, IN_FLIGHT, PENDING, SCHEDULED, WAITING
 from ..policy.names import REPLIES_SUFFIX
 from ..policy.outcomes import (  # fmt: skip
     BEFORE_START,
@@ -21,8 +21,9 @@ from ..policy.outcomes import (  # fmt: skip
     SET_ASIDE,
     SKIPPED,
 )
+from ..results import Inspected
 from ..stats.texts import local_time
-from .obstacles import Facts
+from .delivery_facts import Facts
 from .reasons import HURRY, REDRIVE, START_WORKER, SUBSCRIBE, UNHOLD, Reasons, is_at_the_front, is_held
 from .timeline import GroupState, MessageTimeline
 
@@ -84,7 +85,7 @@ def explain(
 ) -> Explanation:
     """Return the explanation for one group.
 
-    ``facts``: of the group, from ``obstacles.facts``; None if the message is done. ``strict``: whether the group's
+    ``facts``: of the group, from ``delivery_facts.facts``; None if the message is done. ``strict``: whether the group's
     handler is strict; None if this is unknown. ``mask``: masks a message.
     """
     message = state.message

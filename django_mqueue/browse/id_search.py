@@ -11,15 +11,15 @@ from django.db import DatabaseError
 
 from .. import conf
 from ..policy.batching import batches
-from ..policy.message_query import DEAD, SCHEDULED, Inspected
 from ..policy.names import ACTIONS_TOPIC, OPERATIONS_TOPIC, REPLIES_SUFFIX, SCHEDULED_SUFFIX, spread_partition
+from ..results import Inspected
 from ..service import message_views
 from ..stats.topic_list import dead_letters_of
 from ..store import dead_letters, gates
 from ..store.connection import errors, session
-from ..store.queries import message_pages, one_message, skip_scan, topic_index
+from ..store.queries import one_message, skip_scan, topic_index
 from ..store.queries import search as store
-from ..store.queries.search import Hit, Place
+from ..store.queries.search import Hit, TopicPartition
 from ..store.scheduling.parked_retries import PARKED
 
 PARTITIONS_MAX, PARTITIONS_OF_ALL = 1_000, 50_000
@@ -64,14 +64,14 @@ def find(
     id: str | None = None,
     key: str | None = None,
     topic: str | None = None,
-    places: Iterable[Place] = (),
+    partitions: Iterable[TopicPartition] = (),
     limit: int,
     payload_limit: int,
 ) -> FindResult:
     """Return up to ``limit`` messages of all topics with an id, a key, or both; newest first.
 
     If the id is a number, the result also contains the message at this offset. The search reads the log, scheduled
-    messages and dead letters. ``topic``: search only this topic. ``places``: further partitions in which the id may be.
+    messages and dead letters. ``topic``: search only this topic. ``partitions``: other partitions that may have the id.
     """
     with session.raises_not_migrated(using):
         stored = [
@@ -88,10 +88,10 @@ def find(
         if id is None:
             hits = store.newest_of_key(using, stored, key or "", limit)
         else:
-            known, partial = _places(
+            known, partial = _partitions(
                 using, others, id, key, PARTITIONS_MAX if topic is None else PARTITIONS_OF_ALL
             )
-            hits = store.by_id(using, [*known, *places], id) + _copies(using, id, key, others, dead)
+            hits = store.by_id(using, [*known, *partitions], id) + _copies(using, id, key, others, dead)
             if key is None and id.isdecimal() and id.isascii() and len(id) < 19:
                 hits += _at_offset(using, int(id), set(stored))
         found: list[FoundMessage] = []
@@ -103,9 +103,9 @@ def find(
     return FindResult(found[:limit], searched, partial)
 
 
-def _places(
+def _partitions(
     using: str, topics: Sequence[str], id: str, key: str | None, most: int
-) -> tuple[list[Place], list[str]]:
+) -> tuple[list[TopicPartition], list[str]]:
     """Return the partitions in which the id may be, and the topics of which not all partitions are returned.
 
     ``most``: the maximum number of partitions of each topic. The partition of a message without a key follows from its
@@ -115,12 +115,12 @@ def _places(
         return [(topic, key) for topic in topics], []
     limit = max(PARTITIONS_MIN, min(most, PARTITIONS_OF_ALL // max(len(topics), 1)))
     names = skip_scan.first_partitions(using, topics, limit + 1)
-    places, partial = [], []
+    found, partial = [], []
     for topic in topics:
-        places += [(topic, name) for name in dict.fromkeys([_spread(topic, id), *names[topic][:limit]])]
+        found += [(topic, name) for name in dict.fromkeys([_spread(topic, id), *names[topic][:limit]])]
         if len(names[topic]) > limit:
             partial.append(topic)
-    return places, partial
+    return found, partial
 
 
 def _spread(topic: str, id: str) -> str:
@@ -147,23 +147,14 @@ def _at_offset(using: str, offset: int, topics: set[str]) -> list[Hit]:
 
 
 def _read(using: str, hits: Sequence[Hit], payload_limit: int) -> list[FoundMessage]:
-    offsets = [offset for offset, _ in hits]
-    rows = message_pages.rows(using, offsets) if offsets else {}
-    bodies = message_pages.payloads(using, list(rows), payload_limit) if rows else {}
+    rows = message_views.read(using, [offset for offset, _ in hits], payload_limit)
     found = []
     for offset, stored_in in hits:
-        if offset not in bodies:
-            continue
-        row = rows[offset]
-        body, row["size"] = bodies[offset]
-        location, topic = message_views.LOG, stored_in
-        if row["failed_group"] is not None:
-            location, topic = DEAD, row["original_topic"] or conf.original_topic(stored_in)
-        elif stored_in.endswith(SCHEDULED_SUFFIX):
-            location, topic = SCHEDULED, stored_in.removesuffix(SCHEDULED_SUFFIX)
-        message_views.decode_row(row, location)
-        message = message_views.to_inspected(row, body, topic=topic, group=None, location=location)
-        found.append(FoundMessage(message, stored_in, offset))
+        if offset in rows:
+            row, body = rows[offset]
+            location, topic = message_views.location_of(row, stored_in)
+            message = message_views.decode(row, body, topic=topic, location=location)
+            found.append(FoundMessage(message, stored_in, offset))
     return found
 
 

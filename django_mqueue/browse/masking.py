@@ -13,8 +13,8 @@ from django.utils.translation import gettext_lazy as _
 
 from .. import conf
 from ..drawing.payload_texts import Withheld as Withheld
-from ..policy.message_query import Cut, FailedAttempt, Inspected
-from ..policy.names import ACTIONS_TOPIC, DLQ_SUFFIX_MAX, OPERATIONS_TOPIC
+from ..policy.names import ACTIONS_TOPIC, OPERATIONS_TOPIC, possible_originals
+from ..results import Cut, FailedAttempt, Inspected
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
@@ -74,8 +74,7 @@ def may_hold_masked(topic: str) -> bool:
 
     Any beginning of the name may be the original topic: the rest may be an earlier ``DLQ_SUFFIX``.
     """
-    endings = range(1, min(DLQ_SUFFIX_MAX, len(topic) - 1) + 1)
-    return has_mask(topic) or any(has_mask(topic[:-cut]) for cut in endings)
+    return any(map(has_mask, (topic, *possible_originals(topic))))
 
 
 def _taken(message: Inspected, given: Any) -> Inspected:

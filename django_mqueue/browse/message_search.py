@@ -10,21 +10,21 @@ from typing import Any
 
 from .. import conf
 from ..exceptions import NotRegistered
-from ..policy.batching import batches_by_weight
+from ..policy.batching import BYTES_PER_STATEMENT, batches_by_weight
 from ..policy.message_query import (
     DEAD,
+    IN_FLIGHT,
     OFFSET_MAX,
-    Cut,
-    FailedAttempt,
-    Inspected,
+    PENDING,
+    SCHEDULED,
+    WAITING,
     MessageQuery,
-    Page,
-    Unreadable,
     check_position,
     cursor_of,
     position_of,
     status_of,
 )
+from ..results import Counts, Cut, FailedAttempt, Inspected, Page, Unreadable
 from ..service import message_views
 from ..store import offsets
 from ..store.connection import session
@@ -36,7 +36,6 @@ from .sources import Source, above_by_time, below_by_time, source_of
 
 CHUNK = 500
 """The maximum number of messages in one statement."""
-BYTES_AT_ONCE = 4 * 1_048_576
 PAGE_BYTES = 32 * 1_048_576
 """A page ends after it has returned this number of payload bytes. The next page continues there."""
 READ_BYTES = 32 * 1_048_576
@@ -145,8 +144,8 @@ class Search:
     def _in_parts(
         self, chosen: Sequence[tuple[Found, Row]], most: int | None
     ) -> Iterator[list[tuple[Found, Row]]]:
-        """Split the rows into parts with up to ``BYTES_AT_ONCE`` bytes of payloads. ``most``: bytes read of each."""
-        rows_at_once = SIZES_AT_ONCE if most is None else max(1, BYTES_AT_ONCE // most)
+        """Split the rows into parts, each with payloads for one statement. ``most``: bytes read of each."""
+        rows_at_once = SIZES_AT_ONCE if most is None else max(1, BYTES_PER_STATEMENT // most)
         for first in range(0, len(chosen), rows_at_once):
             part = chosen[first : first + rows_at_once]
             if most is not None:
@@ -154,7 +153,7 @@ class Search:
                 continue
             sizes = message_pages.sizes(self.using, [found.offset for found, _ in part])
             with_sizes = [(each, sizes.get(each[0].offset, 0)) for each in part]
-            for some in batches_by_weight(with_sizes, itemgetter(1), BYTES_AT_ONCE):
+            for some in batches_by_weight(with_sizes, itemgetter(1), BYTES_PER_STATEMENT):
                 yield [each for each, _ in some]
 
     def _cut(self, message: Inspected, body: bytes) -> Inspected:
@@ -235,6 +234,34 @@ class Search:
         )
 
 
+def counts(using: str, query: MessageQuery, cap: int, scan_limit: int) -> Counts:
+    """Count the messages that match, by status, up to ``cap`` for each.
+
+    ``scan_limit``: about how many messages and partitions are read for each status. Raises ``NotRegistered``.
+    """
+    found: dict[str, int] = {}
+    more: set[str] = set()
+    with session.raises_not_migrated(using):
+        for status in (PENDING, IN_FLIGHT, WAITING, SCHEDULED, DEAD):
+            found[status], over = _count(using, replace(query, status=status), cap, scan_limit)
+            if over:
+                more.add(status)
+    return Counts(**found, more=frozenset(more))
+
+
+def _count(using: str, query: MessageQuery, cap: int, scan_limit: int) -> tuple[int, bool]:
+    """Return the number of matching messages, and whether there may be more."""
+    search, count, scanned = Search(using, query, newest_first=False), 0, 0
+    for step in search.source.walk(None, min(CHUNK, cap + 1, scan_limit)):
+        count += sum(1 for _ in search.read(step, payloads=False))
+        scanned += len(step.found) + step.empty
+        if count > cap or scanned >= scan_limit:
+            return min(count, cap), True
+        if search.is_past_time:
+            break
+    return count, False
+
+
 def registration(using: str, query: MessageQuery) -> Registration | None:
     """Return the registration of the query's group; None without a group.
 
@@ -284,16 +311,13 @@ def newest_of_all(
                     if len(topics) == limit:
                         is_end = is_end and offset == min(some)
                         break
-        rows = message_pages.rows(using, list(topics)) if topics else {}
-        bodies = message_pages.payloads(using, list(rows), payload_limit) if rows else {}
+        rows = message_views.read(using, list(topics), payload_limit)
     messages = []
     for offset, topic in topics.items():
-        if offset in bodies:
-            row = rows[offset]
-            body, row["size"] = bodies[offset]
+        if offset in rows:
+            row, body = rows[offset]
             location = message_views.LOG if row["failed_group"] is None else DEAD
-            message_views.decode_row(row, location)
-            messages.append(message_views.to_inspected(row, body, topic=topic, group=None, location=location))
+            messages.append(message_views.decode(row, body, topic=topic, location=location))
     return Page(messages, None if is_end else cursor_of(NEWEST_OF_ALL, (below,)), read)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from django.db.backends.utils import CursorWrapper
 
 from ..exceptions import NotRegistered
-from ..policy.batching import batches_by_weight
+from ..policy.batching import BYTES_PER_STATEMENT, batches_by_weight
 from ..policy.ids import new_token, uuid7
 from ..policy.message_query import DEAD, DONE, PENDING, SCHEDULED, WAITING, MessageQuery
 from ..policy.outcomes import HELD_UNTIL
@@ -25,7 +25,7 @@ from ..store.moving import PendingMessage
 from ..store.queries import message_pages
 from ..store.queries.partition_walk import Found
 from ..store.scheduling.parked_retries import without
-from .message_search import BYTES_AT_ONCE, CHUNK, Search
+from .message_search import CHUNK, Search
 from .sources import stored_in
 
 MOVABLE = (WAITING, PENDING, SCHEDULED)
@@ -117,7 +117,7 @@ def _append_copies(cursor: CursorWrapper, group: str | None, topic: str, batch: 
     if not offsets.registered_among(cursor, topic, {group}, locking=True):
         raise NotRegistered(topic, group)
     sizes = message_pages.sizes(cursor.db.alias, [found.offset for found, _ in batch])
-    for part in batches_by_weight(list(sizes.items()), itemgetter(1), BYTES_AT_ONCE):
+    for part in batches_by_weight(list(sizes.items()), itemgetter(1), BYTES_PER_STATEMENT):
         copies = [
             Redriven(
                 row["partition"],

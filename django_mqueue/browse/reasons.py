@@ -9,12 +9,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ..policy.durations import moment
-from ..policy.message_query import DEAD, DONE, IN_FLIGHT, WAITING, Inspected
+from ..policy.message_query import DEAD, DONE, IN_FLIGHT, WAITING
 from ..policy.names import key_of, pause_of
 from ..policy.outcomes import BEFORE_START, HELD_UNTIL
+from ..results import Inspected
 from ..stats.texts import age, duration, local_time
 from ..store.queries.one_message import MessagesAhead
-from .obstacles import ROWS, Facts
+from .delivery_facts import ROWS, Facts
 from .timeline import GroupState, MessageTimeline
 
 RESUME, START_WORKER, RELEASE, REDRIVE, RESET, SUBSCRIBE, UNHOLD, HURRY, LOOK_AT_FIRST = (
@@ -104,7 +105,7 @@ class Reasons:
         sentences = [
             _("A handler has it.") if facts.is_handed else _("It waits for a free thread of the subscriber.")
         ]
-        if facts.is_alone:
+        if facts.is_quarantined:
             sentences.append(_("It is in quarantine and runs alone, because a worker may have died of it."))
         if facts.is_expired:
             sentences += self._lease(facts)

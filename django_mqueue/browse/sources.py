@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from .. import conf
 from ..policy.batching import batches
@@ -188,9 +189,7 @@ class _Walks:
         topic, low = self.query.topic, self.start
         if self.query.after is not None:
             low = max(low, above_by_time(self.using, topic, self.query.after))
-
-        def next_names(after: str, limit: int) -> list[str]:
-            return skip_scan.partitions(topic).next(self.using, after, limit)
+        next_names = partial(skip_scan.partitions(topic).next, self.using)
 
         def with_messages(names: list[str]) -> list[tuple[str, PartitionPosition]]:
             (found,) = partition_progress.progress(self.using, [(topic, self.group, low, names)])
@@ -210,9 +209,7 @@ class _Walks:
         It reads only messages that are in flight, or only messages that wait for a retry.
         """
         topic, in_flight = self.query.topic, self.query.status == IN_FLIGHT
-
-        def next_names(after: str, limit: int) -> list[str]:
-            return message_pages.leased(self.using, self.group, topic, after, limit)
+        next_names = partial(message_pages.leased, self.using, self.group, topic)
 
         def with_messages(names: list[str]) -> list[tuple[str, PartitionPosition]]:
             found = message_pages.with_open_deliveries(

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import conf
-from ..policy.message_query import DEAD, SCHEDULED, Inspected, status_of
-from ..policy.names import REPLIES_SUFFIX, SCHEDULED_SUFFIX, scheduled_topic
+from ..policy.message_query import DEAD, SCHEDULED, status_of
+from ..policy.names import REPLIES_SUFFIX, scheduled_topic
+from ..results import Inspected
 from ..service import message_views
 from ..service.message_views import LOG, Row
 from ..store.connection import session
@@ -85,13 +86,12 @@ def message_timeline(
         origin = store.origin(using, offset)
         if origin is None:
             return None
-        stored_in, original_topic, created_at = origin
-        rows = message_pages.rows(using, [offset])
-        bodies = message_pages.payloads(using, [offset], payload_limit(stored_in))
-        if offset not in rows or offset not in bodies:
+        stored_in, created_at = origin
+        found = message_views.read(using, [offset], payload_limit(stored_in)).get(offset)
+        if found is None:
             return None
-        body, rows[offset]["size"] = bodies[offset]
-        return _TimelineReader(using, rows[offset], stored_in, original_topic, groups).read(body, created_at)
+        row, body = found
+        return _TimelineReader(using, row, stored_in, groups).read(body, created_at)
 
 
 def groups_of(using: str, topic: str, limit: int) -> list[tuple[str, bool]]:
@@ -101,20 +101,14 @@ def groups_of(using: str, topic: str, limit: int) -> list[tuple[str, bool]]:
 
 
 class _TimelineReader:
-    def __init__(self, using: str, row: Row, stored_in: str, original_topic: str | None, groups: int) -> None:
+    def __init__(self, using: str, row: Row, stored_in: str, groups: int) -> None:
         self.using, self.row, self.stored_in, self.limit = using, row, stored_in, groups
         self.offset, self.partition = int(row["offset"]), str(row["partition"])
-        self.location = LOG
-        self.topic = stored_in
-        if row["failed_group"] is not None:
-            self.location, self.topic = DEAD, original_topic or conf.original_topic(stored_in)
-        elif stored_in.endswith(SCHEDULED_SUFFIX):
-            self.location, self.topic = SCHEDULED, stored_in.removesuffix(SCHEDULED_SUFFIX)
+        self.location, self.topic = message_views.location_of(row, stored_in)
 
     def read(self, body: bytes, created_at: int) -> MessageTimeline:
         row, topic = self.row, self.topic
-        message_views.decode_row(row, self.location)
-        message = message_views.to_inspected(row, body, topic=topic, group=None, location=self.location)
+        message = message_views.decode(row, body, topic=topic, location=self.location)
         dead_letters = self._dead_letters()
         copies = self._copies(message)
         states, more = self._group_states(
@@ -199,10 +193,7 @@ class _TimelineReader:
         offsets = store.parked_retries(self.using, topic, self.partition, self.offset, SCHEDULED_READ)
         found = {}
         for row in (message_pages.rows(self.using, offsets) if offsets else {}).values():
-            message_views.decode_row(row, SCHEDULED)
-            found[row["target"]] = message_views.to_inspected(
-                row, None, topic=self.topic, group=None, location=SCHEDULED
-            )
+            found[row["target"]] = message_views.decode(row, None, topic=self.topic, location=SCHEDULED)
         return found
 
     def _original_offset(self) -> int | None:

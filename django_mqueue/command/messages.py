@@ -16,8 +16,9 @@ from ..doctor.findings import command_line
 from ..drawing import payload_texts
 from ..policy import names
 from ..policy.filters import PAYLOAD, filter_of
-from ..policy.message_query import DEAD, SCHEDULED, Inspected
+from ..policy.message_query import DEAD, SCHEDULED
 from ..policy.names import scheduled_topic
+from ..results import Inspected
 from ..service.subscription import check_count
 from ..stats.texts import listed
 from ..tasks.job_ids import JobId
@@ -129,7 +130,7 @@ def find(options: Options, output: Output) -> None:
         names.check_name("key", key, names.KEY_MAX)
     check_count("limit", options["limit"], FOUND_MAX)
     found = id_search.find(
-        alias, id=id, key=key, places=job_places(id), limit=options["limit"],
+        alias, id=id, key=key, partitions=job_partitions(id), limit=options["limit"],
         payload_limit=_payload_limit(options, ["", *conf.topics()]),
     )  # fmt: skip
     output.table(
@@ -153,7 +154,7 @@ def find(options: Options, output: Output) -> None:
     output.problem(f"no message with {what} was found in {len(found.topics)} topics of database {alias!r}")
 
 
-def job_places(id: str | None) -> list[tuple[str, str]]:
+def job_partitions(id: str | None) -> list[tuple[str, str]]:
     """Return the partitions of a job: its id names the queue and the partition."""
     job = None if id is None else JobId.parse(id)
     return (

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..drawing import scales
-from ..drawing.printing import for_terminal, on_a_line
+from ..printing import for_terminal, on_a_line
 from ..stats.results import EXACT, Figure
 
 Row = Mapping[str, Any]

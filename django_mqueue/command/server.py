@@ -14,7 +14,7 @@ from ..doctor.accounts import ACCOUNTS
 from ..doctor.blockers import Blockers
 from ..doctor.examination import examine
 from ..doctor.findings import ERROR, SEVERITIES, WARNING, Finding
-from ..drawing.printing import on_a_line
+from ..printing import on_a_line
 from ..store.server.sessions import Session
 from .output import Output, as_text
 from .verbs import Options, Verb, parse_duration

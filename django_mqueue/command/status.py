@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from ..drawing.printing import on_a_line
 from ..policy import names
 from ..policy.batching import batches
+from ..printing import on_a_line
 from ..service import actions
 from ..stats import numbers, topic_list
 from ..stats.results import Figure, KnownTopic, Rates, Series, total

@@ -11,7 +11,7 @@ from typing import Any
 from django.utils import timezone
 
 from .. import conf
-from ..browse import explaining, id_search, masking, obstacles, reasons, timeline
+from ..browse import delivery_facts, explaining, id_search, masking, reasons, timeline
 from ..browse.explaining import Explanation
 from ..browse.timeline import MessageTimeline
 from ..doctor.findings import command_line
@@ -22,7 +22,7 @@ from ..service.registration import check_group
 from ..tasks.job_ids import GROUP as TASKS
 from ..tasks.job_ids import topic_of
 from ..workers import registry
-from .messages import add_masks, job_places, masked_for
+from .messages import add_masks, job_partitions, masked_for
 from .output import Output, Refused, as_text
 from .verbs import Options, Verb
 
@@ -73,7 +73,7 @@ def _offsets(alias: str, options: Options) -> list[int]:
         return [options["offset"]]
     names.check_name("id", id, names.ID_MAX)
     found = id_search.find(
-        alias, id=id, key=key, topic=topic, places=job_places(id), limit=MESSAGES, payload_limit=1
+        alias, id=id, key=key, topic=topic, partitions=job_partitions(id), limit=MESSAGES, payload_limit=1
     )
     offsets = [one.row_offset for one in found.messages if one.message.id == id]
     if not offsets and found.partial:
@@ -136,10 +136,10 @@ def _explanations(
 ) -> Iterator[tuple[Explanation, dict[str, Any]]]:
     """Yield the explanation of the message itself, and of each wanted group, with its status."""
     mask = partial(masked_for, options)
-    now, workers = obstacles.topic_facts(alias, found.topic)
+    now, workers = delivery_facts.topic_facts(alias, found.topic)
     of_itself = explaining.of_message(found, now, workers, mask)
     yield of_itself, {"status": found.message.status, "outcome": None}
-    facts, wanted = obstacles.facts(alias, found), options["group"]
+    facts, wanted = delivery_facts.facts(alias, found), options["group"]
     for state in found.group_states:
         if wanted in (None, state.group):
             strict = _is_strict(found.stored_in, state.group)

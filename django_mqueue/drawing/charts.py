@@ -15,7 +15,7 @@ from itertools import groupby
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from .printing import printable
+from ..printing import printable
 from .scales import Unit, moments, top_of
 
 HEIGHT = 150

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ..policy.encoding import BYTES, JSON
-from ..policy.message_query import Cut, Inspected, Unreadable
+from ..results import Cut, Inspected, Unreadable
 
 HEAD_BYTES = 400
 """Bytes that a list reads of each payload."""

@@ -10,8 +10,9 @@ from operator import ge, lt
 from typing import Any
 
 from ..messages import Message
+from ..results import DeadLetterSummary
 from .durations import moment_ms
-from .errors import Alike, alike, error_name, is_class, part_of_line
+from .errors import error_name, error_signature, is_class, part_of_line
 from .filters import filter_of
 
 Fits = Callable[[Message], bool]
@@ -59,32 +60,12 @@ def _has_failed(compare: Callable[[Any, Any], bool], bound: datetime, dead_lette
 
 
 @dataclass(frozen=True)
-class DeadLetterSummary:
-    """A dead letter without its payload. ``error``: the beginning of its text. ``failed_at``: epoch milliseconds."""
-
-    offset: int
-    partition: str
-    id: str
-    original_topic: str
-    group: str
-    failed_at: int
-    failures: int
-    error: str
-    kind: str = ""
-    size: int = 0
-
-    @property
-    def alike(self) -> Alike:
-        return alike(self.error)
-
-
-@dataclass(frozen=True)
 class DeadLetterQuery:
     """A query of dead letters in a dead-letter topic. All given filters must match.
 
     - ``topic``: the original topic.
-    - ``name``: an exception's name, with or without its module. ``line``: a part of ``Alike.line``. With ``exact``,
-      both are equal to the fields of ``Alike``.
+    - ``name``: an exception's name, with or without its module. ``line``: a part of ``ErrorSignature.line``. With
+      ``exact``, both are equal to the fields of ``ErrorSignature``.
     - ``after`` (included), ``before`` (not included): epoch milliseconds of the failure.
     - ``test``: a test of payload and headers.
     - ``offsets``: the offsets of dead letters.
@@ -139,7 +120,7 @@ class DeadLetterQuery:
     def _fits_error(self, error: str) -> bool:
         if self.name is None and self.line is None:
             return True
-        found = alike(error)
+        found = error_signature(error)
         if self.exact:
             return self.name in (None, found.name) and self.line in (None, found.line)
         return self._is_named(found.name) and self._is_in(found.line)

@@ -10,7 +10,7 @@ HEAD = 200
 """Characters of an error's text that are compared. SQL statements must fetch the same number."""
 
 LINE = 120
-"""Maximum length of ``Alike.line``. It is less than ``HEAD``: masks shorten similar texts by different amounts."""
+"""Maximum length of ``ErrorSignature.line``. It is less than ``HEAD``: masks shorten similar texts differently."""
 
 NO_TEXT = "(no text)"
 """The ``line`` of errors without text."""
@@ -25,23 +25,23 @@ ID_LENGTH = 16
 
 
 @dataclass(frozen=True, order=True)
-class Alike:
+class ErrorSignature:
     """The common part of similar errors: the exception's name or '', and the first line with ``#`` for numbers."""
 
     name: str
     line: str
 
 
-def alike(error: str | None) -> Alike:
+def error_signature(error: str | None) -> ErrorSignature:
     """Return the common part of an error. It is equal for errors that differ only in numbers and ids."""
     beginning = plain((error or "")[:HEAD])
     line = " ".join(beginning.lstrip().splitlines()[0].split()) if beginning.strip() else ""
-    return Alike(error_name(line), _WORDS.sub(_masked, line)[:LINE].rstrip() or NO_TEXT)
+    return ErrorSignature(error_name(line), _WORDS.sub(_masked, line)[:LINE].rstrip() or NO_TEXT)
 
 
 @lru_cache(maxsize=64)
 def part_of_line(text: str) -> str:
-    """Return a search text in the form of ``Alike.line``: with ``#`` for numbers and ids."""
+    """Return a search text in the form of ``ErrorSignature.line``: with ``#`` for numbers and ids."""
     return _WORDS.sub(_masked, " ".join(plain(text).split()))[:LINE].rstrip()
 
 

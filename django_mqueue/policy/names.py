@@ -97,6 +97,11 @@ def _refuse_suffixes(topic: str, uses: Mapping[str, str]) -> str:
     return topic
 
 
+def possible_originals(topic: str) -> list[str]:
+    """Return the names of topics whose dead letters this topic may hold, whatever ``DLQ_SUFFIX`` was."""
+    return [topic[:-length] for length in range(1, min(DLQ_SUFFIX_MAX, len(topic) - 1) + 1)]
+
+
 def check_priority(value: object) -> int:
     """Return ``value`` if it is a priority. Raises ``TypeError`` or ``ValueError``."""
     if not isinstance(value, int) or isinstance(value, bool):

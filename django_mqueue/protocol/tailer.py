@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..policy.batching import batches
-from ..policy.holes import MissingOffsets
+from ..policy.missing_offsets import MissingOffsets
 from ..policy.names import key_of
 from ..store import log
 from ..store.connection import session

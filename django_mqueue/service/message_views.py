@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from .. import conf
 from ..policy import encoding, outcomes
-from ..policy.message_query import DEAD, DONE, Cut, FailedAttempt, Inspected, Unreadable
+from ..policy.message_query import DEAD, DONE, SCHEDULED
+from ..policy.names import SCHEDULED_SUFFIX
+from ..results import Cut, FailedAttempt, Inspected, Unreadable
 from ..store.dead_letters import FAILURES
 from ..store.message_rows import common_fields, to_datetime
+from ..store.queries import message_pages
 
 Row = dict[str, Any]
 
@@ -23,6 +27,12 @@ def decode_row(row: Row, location: str) -> None:
     row.setdefault("status", None if location == LOG else location)
     row["metadata"] = metadata(row["metadata"])
     row["retry"] = row["metadata"].get("retry", {})
+
+
+def decode(row: Row, body: bytes | None, *, topic: str, location: str) -> Inspected:
+    """Decode a row in place, and return its message for no group. The arguments are as for ``to_inspected``."""
+    decode_row(row, location)
+    return to_inspected(row, body, topic=topic, group=None, location=location)
 
 
 def to_inspected(row: Row, body: bytes | None, *, topic: str, group: str | None, location: str) -> Inspected:
@@ -89,6 +99,22 @@ def payload(body: bytes | None, encoded_as: str, size: int) -> Any:
         return encoding.decode(body, encoded_as)
     except (ValueError, RecursionError):
         return Unreadable(body)
+
+
+def read(using: str, offsets: Sequence[int], payload_limit: int) -> dict[int, tuple[Row, bytes]]:
+    """Return (row with its ``size``, up to ``payload_limit`` bytes of its payload) for each offset that has a row."""
+    rows = message_pages.rows(using, offsets) if offsets else {}
+    bodies = message_pages.payloads(using, list(rows), payload_limit) if rows else {}
+    return {offset: ({**rows[offset], "size": size}, body) for offset, (body, size) in bodies.items()}
+
+
+def location_of(row: Row, stored_in: str) -> tuple[str, str]:
+    """Return the location of a row of the topic ``stored_in``, and the topic that its message was published to."""
+    if row["failed_group"] is not None:
+        return DEAD, row["original_topic"] or conf.original_topic(stored_in)
+    if stored_in.endswith(SCHEDULED_SUFFIX):
+        return SCHEDULED, stored_in.removesuffix(SCHEDULED_SUFFIX)
+    return LOG, stored_in
 
 
 def original_offset(row_id: str) -> int | None:

@@ -26,7 +26,7 @@ from ..protocol.waking import commits
 from ..store import dead_letters, garbage, log, offsets
 from ..store.connection import session
 from ..store.dead_letters import Redriven
-from ..store.message_rows import message_fields
+from ..store.message_rows import to_message
 from ..store.scheduling.parked_retries import without
 from . import message_views
 from .actions import BulkRecord
@@ -275,14 +275,7 @@ class DeadLetterRow:
     def message(self) -> Message:
         row, metadata = self.row, self.metadata
         payload = message_views.payload(bytes(row["payload"]), metadata["encoding"], len(row["payload"]))
-        return Message(
-            **message_fields(row, metadata, payload),
-            topic=self.topic,
-            group=row["failed_group"],
-            attempt=1,
-            last_error=row["last_error"] or "",
-            failure_count=row["failure_count"],
-        )
+        return to_message(row, metadata, payload, topic=self.topic, group=row["failed_group"], attempt=1)
 
     def encode(self, edited: Any, limit: int) -> encoding.Encoded:
         """Return the stored form of the result of ``edit``. ``limit``: for the payload, in bytes.

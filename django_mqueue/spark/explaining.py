@@ -9,8 +9,8 @@ import re
 
 from django.db import DatabaseError, InterfaceError
 
-from ..drawing.printing import for_terminal
 from ..exceptions import MQueueError
+from ..printing import for_terminal
 
 _OURS = re.compile(r"^\s*(?:\S+: )?django_mqueue(?:\.\w+)+\.[A-Z]\w*: (.+)$", re.MULTILINE)
 """An error of this package, as the last line of a Python traceback within Spark's text."""

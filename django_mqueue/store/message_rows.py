@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from ..messages import Message
 from ..policy import names
 from ..policy.durations import moment
 from ..policy.requests import visible
@@ -48,3 +49,25 @@ def message_fields(row: Mapping[str, Any], metadata: Mapping[str, Any], payload:
         "original_topic": row["original_topic"],
         "failed_group": row["failed_group"],
     }
+
+
+def to_message(
+    row: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    payload: Any,
+    *,
+    topic: str,
+    group: str,
+    attempt: int,
+    is_request: bool = False,
+) -> Message:
+    """Return the message of a row of the log or of a dead letter. ``metadata``, ``payload``: decoded."""
+    return Message(
+        **message_fields(row, metadata, payload),
+        topic=topic,
+        group=group,
+        attempt=attempt,
+        last_error=row["last_error"] or "",
+        failure_count=row["failure_count"],
+        is_request=is_request,
+    )

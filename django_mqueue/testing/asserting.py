@@ -17,7 +17,7 @@ from ..models import Message as Row
 from ..policy import encoding
 from ..policy.requests import REPLY_TO
 from ..service.scheduling import scheduled
-from ..store.message_rows import message_fields
+from ..store.message_rows import to_message
 from .draining import drain
 
 if TYPE_CHECKING:
@@ -164,13 +164,15 @@ def _call(payload: Mapping[str, Any]) -> str:
 
 def _message(row: Row) -> Message:
     metadata = row.metadata if isinstance(row.metadata, dict) else json.loads(row.metadata)
+    payload = encoding.decode(bytes(row.payload), metadata["encoding"])
+    is_request = REPLY_TO in metadata["headers"]
     columns = {**vars(row), "id": row.message_id, "partition": row.partition_key}
-    return Message(
-        **message_fields(columns, metadata, encoding.decode(bytes(row.payload), metadata["encoding"])),
+    return to_message(
+        columns,
+        metadata,
+        payload,
         topic=row.topic,
         group=row.consumer_group,
         attempt=0,
-        last_error=row.last_error or "",
-        failure_count=row.failure_count,
-        is_request=REPLY_TO in metadata["headers"],
+        is_request=is_request,
     )

@@ -14,8 +14,8 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 from django.db import DatabaseError
 
-from ..drawing.printing import on_a_line
 from ..exceptions import StaleDelivery
+from ..printing import on_a_line
 from ..protocol.acknowledging.acknowledger import Acknowledger, is_parked
 from ..protocol.acknowledging.extending import extend_unlocked
 from ..protocol.delivery import Delivery

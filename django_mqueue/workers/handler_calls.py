@@ -16,10 +16,10 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from .. import tracing
-from ..drawing.printing import on_a_line
 from ..exceptions import Postpone, Reject, Retry
 from ..policy.backoff import ExponentialBackoff, Policy
 from ..policy.durations import to_ms
+from ..printing import on_a_line
 from ..protocol.acknowledging.acknowledger import Acknowledger
 from ..protocol.delivery import Delivery
 from ..store.connection import errors

@@ -17,8 +17,8 @@ from .. import conf
 from ..browse.masking import masked
 from ..command.selecting import add_limit
 from ..command.verbs import parse_time
-from ..drawing.printing import on_a_line
 from ..exceptions import MQueueError
+from ..printing import on_a_line
 from . import figures, states
 from .intake import message_of
 from .models import WorkItem

@@ -15,8 +15,8 @@ from ..messages import Message
 from ..models import Message as LogRow
 from ..policy.durations import moment, to_ms
 from ..policy.encoding import check_whole_numbers
-from ..policy.message_query import FailedAttempt, Inspected
 from ..protocol.delivery import Delivery
+from ..results import FailedAttempt, Inspected
 from ..store.connection.errors import is_value_refused
 from ..store.queries.group_rows import now_ms
 from . import states, steps

@@ -18,12 +18,13 @@ PACKAGE = Path(django_mqueue.__file__).parent
 
 LEVELS = [
     {"exceptions"},
-    {"policy", "messages", "conf", "drawing"},
+    {"policy", "messages", "results", "conf", "printing", "drawing"},
     {"models", "signals", "tracing", "instruments"},
     {"store"},
     {"protocol"},
     {"service"},
-    {"workers", "stats", "browse"},
+    {"workers", "stats"},
+    {"browse"},
     {
         "testing",
         "inspect",

@@ -18,9 +18,9 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from ...drawing.printing import printable as printable
 from ...exceptions import NotRegistered
 from ...policy.names import key_of
+from ...printing import printable as printable
 from ...stats.texts import age as age
 from ...stats.texts import duration as duration
 from ...stats.texts import listed as listed

@@ -8,7 +8,7 @@ from django.utils.translation import gettext as _
 
 from ...browse import dead_letter_details, masking
 from ...messages import Edited
-from ...policy.message_query import Inspected
+from ...results import Inspected
 from ...service.redrive import DeadLetterRow
 from ..messages import payload_text, payloads
 

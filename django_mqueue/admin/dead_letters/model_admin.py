@@ -18,7 +18,7 @@ from ...browse.dead_letter_topics import CAP
 from ...browse.masking import MASKABLE_BYTES_IN_LIST
 from ...policy.dead_letter_filter import DeadLetterQuery
 from ...policy.errors import plain
-from ...policy.message_query import Inspected
+from ...results import Inspected
 from ..base import choices
 from ..base.display import EMPTY, Text, first_line, printable
 from ..base.forms import parse_number
@@ -110,7 +110,7 @@ class ErrorsPage(_TopicPage):
             rows = [
                 {
                     "about": one,
-                    "url": self._list_url(name, one.alike.line),
+                    "url": self._list_url(name, one.signature.line),
                     "groups": sorted(one.groups.items()),
                 }
                 for one in (groups if visibility.everything else [])
@@ -163,7 +163,7 @@ class ListPage(_TopicPage):
                 "head": head,
                 "error": first_line(plain(head.error))
                 if visibility.everything
-                else visibility.name(head.alike.name),
+                else visibility.name(head.signature.name),
                 "url": self.url("deadletter", offset=head.offset),
                 "payload": self._payload(messages.get(head.offset), query.dead_topic),
             }

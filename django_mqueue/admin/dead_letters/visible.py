@@ -14,7 +14,7 @@ from ... import conf
 from ...browse import dead_letter_details
 from ...browse.dead_letters import ErrorGroup
 from ...policy.errors import is_class
-from ...policy.message_query import Inspected
+from ...results import Inspected
 from ...service.redrive import DeadLetterRow
 from ..base.operations import Data, Refused
 from ..messages import masking, payloads
@@ -57,7 +57,7 @@ class Visibility:
         """Return the errors by name, most frequent first. All names that the user may not see share one entry, ""."""
         by_name: dict[str, list[ErrorGroup]] = {}
         for group in errors:
-            by_name.setdefault(self.name(group.alike.name), []).append(group)
+            by_name.setdefault(self.name(group.signature.name), []).append(group)
         found = [(name, sum(group.count for group in groups), groups) for name, groups in by_name.items()]
         return sorted(found, key=lambda one: -one[1])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest
 
 from ...browse.masking import has_mask, masked
-from ...policy.message_query import Inspected
+from ...results import Inspected
 from ..base.urls import may
 
 

@@ -16,7 +16,7 @@ from ...drawing.payload_texts import compact as compact
 from ...drawing.payload_texts import pretty as pretty
 from ...drawing.payload_texts import size as size
 from ...policy.encoding import BYTES
-from ...policy.message_query import Inspected
+from ...results import Inspected
 from ..base.display import EMPTY, block, cell, quiet
 
 BODY_BYTES = 262_144

@@ -11,8 +11,8 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from ... import conf
-from ...browse import explaining, masking, obstacles
-from ...browse.obstacles import Facts
+from ...browse import delivery_facts, explaining, masking
+from ...browse.delivery_facts import Facts
 from ...browse.reasons import is_at_the_front
 from ...browse.timeline import GroupState, MessageTimeline, Related, message_timeline
 from ...inspect import FailedAttempt, Inspected
@@ -53,7 +53,7 @@ class MessagePage(QueueView):
         is_scheduled = found.message.status == SCHEDULED
         is_withheld = isinstance(message.payload, masking.Withheld)
         has_topic_page = TopicForm({"topic": found.topic}).is_valid()
-        facts = obstacles.facts(conf.database(), found)
+        facts = delivery_facts.facts(conf.database(), found)
         if not may_open(request, "actions"):  # Who paused a group, and why, is for users who may see actions.
             facts = {group: replace(one, pause=None) for group, one in facts.items()}
         context = self.get_context_data(

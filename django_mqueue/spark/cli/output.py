@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, TextIO
 
-from ...drawing.printing import for_terminal
+from ...printing import for_terminal
 
 LINE_EVERY = 10.0
 """Seconds between two lines of progress, if stderr is not a terminal."""

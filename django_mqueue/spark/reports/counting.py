@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...policy import errors as alike_errors
+from ...policy.errors import error_signature, is_class
 from ..collecting import collect_all
 from ..errors import OptionError
 from .deliveries import delivery_facts, messages_with_in_log, orphan_dead_letters, size, starts_of
@@ -248,6 +248,6 @@ def kind_of(error: str | None) -> tuple[str, bool, str]:
 
     The kind is the error's class; for an error without a class, its first line. This runs on executors.
     """
-    alike = alike_errors.alike(error)
-    is_class = alike_errors.is_class(alike.name)
-    return alike.name if is_class else alike.line, is_class, alike.line
+    signature = error_signature(error)
+    has_class = is_class(signature.name)
+    return signature.name if has_class else signature.line, has_class, signature.line

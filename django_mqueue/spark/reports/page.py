@@ -11,8 +11,8 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from ...drawing.charts import Line, chart
-from ...drawing.printing import for_terminal
 from ...drawing.scales import COUNT, TIME, Unit, count
+from ...printing import for_terminal
 from .figures import StepFigures
 from .tables import Section, heading, sections
 

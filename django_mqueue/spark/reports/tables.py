@@ -10,8 +10,8 @@ from datetime import datetime
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
-from ...drawing.printing import for_terminal
 from ...drawing.scales import count, duration
+from ...printing import for_terminal
 from .figures import StepFigures, Times
 
 if TYPE_CHECKING:

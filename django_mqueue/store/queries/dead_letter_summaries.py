@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from ...policy.dead_letter_filter import DeadLetterSummary
 from ...policy.errors import HEAD
+from ...results import DeadLetterSummary
 from ..connection import session
 from ..connection.dialect import flat, numbers_table, union
 from .message_pages import of_partition

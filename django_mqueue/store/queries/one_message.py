@@ -15,14 +15,14 @@ from .message_pages import STATE, STATE_COLUMNS, LogEntry, entries
 GROUP_COLUMNS = ("group", "start", "paused", "done_to", *STATE_COLUMNS[:-2])
 
 
-def origin(using: str, offset: int) -> tuple[str, str | None, int] | None:
-    """Return (topic, original topic of a dead letter, creation time) of the row at an offset, or None."""
+def origin(using: str, offset: int) -> tuple[str, int] | None:
+    """Return (topic, creation time) of the row at an offset, or None."""
     rows = session.fetch(
         using,
-        "SELECT topic, original_topic, created_at FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` = %s",
+        "SELECT topic, created_at FROM queue_messages FORCE INDEX (PRIMARY) WHERE `offset` = %s",
         [offset],
     )
-    return (rows[0][0], rows[0][1], int(rows[0][2])) if rows else None
+    return (rows[0][0], int(rows[0][1])) if rows else None
 
 
 def group_states(using: str, topic: str, partition: str, offset: int, limit: int) -> list[dict[str, Any]]:

@@ -18,8 +18,8 @@ from .skip_scan import Names
 AT_ONCE = 5_000
 """Maximum pairs of names in one statement."""
 
-Place = tuple[str, str]
-"""A topic and one of its partitions."""
+TopicPartition = tuple[str, str]
+"""A topic, and the name of one of its partitions."""
 Hit = tuple[int, str]
 """The offset and the topic of a row."""
 
@@ -75,18 +75,20 @@ def states(using: str, leading: Mapping[str, str], from_offset: int | None, limi
     )
 
 
-def by_id(using: str, places: Sequence[Place], id: str) -> list[Hit]:
+def by_id(using: str, partitions: Sequence[TopicPartition], id: str) -> list[Hit]:
     """Return the rows with this id in these partitions, for any target group."""
-    return _each(using, "queue_messages_dedupe", "m.partition_key = w.second AND m.id = %s", places, id)
+    return _each(using, "queue_messages_dedupe", "m.partition_key = w.second AND m.id = %s", partitions, id)
 
 
-def by_longer_id(using: str, places: Sequence[Place], first: str, end: str, limit: int) -> list[Hit]:
+def by_longer_id(
+    using: str, partitions: Sequence[TopicPartition], first: str, end: str, limit: int
+) -> list[Hit]:
     """Return up to ``limit`` rows of each partition whose id is above ``first`` and below ``end``."""
     query = (
         "SELECT %s, `offset`, topic FROM queue_messages FORCE INDEX (queue_messages_dedupe)"
         f" WHERE topic = %s AND partition_key = %s AND id > %s AND id < %s ORDER BY id LIMIT {limit:d}"
     )
-    found = fetch_each(using, query, [(*place, first, end) for place in places])
+    found = fetch_each(using, query, [(*each, first, end) for each in partitions])
     return [(int(offset), str(topic)) for rows in found for offset, topic in rows]
 
 

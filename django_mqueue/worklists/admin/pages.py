@@ -18,7 +18,7 @@ from ...admin.base.forms import parse_number
 from ...admin.messages import payloads
 from ...admin.messages.masking import sees_all
 from ...browse.masking import masked
-from ...policy.message_query import Inspected
+from ...results import Inspected
 from .. import figures, states
 from ..intake import message_of
 from ..models import WorkItem, WorkStep

@@ -24,7 +24,7 @@ from django_mqueue import (
     reset,
     subscribe,
 )
-from django_mqueue.browse import id_search, obstacles, reasons
+from django_mqueue.browse import delivery_facts, id_search, reasons
 from django_mqueue.inspect import Inspected, hold, remove
 from django_mqueue.models import DeliveryState, Message, PartitionLease
 from django_mqueue.policy.names import one_at_a_time
@@ -146,7 +146,7 @@ def test_behind_earlier_messages_of_its_key(why: Why, strict: bool | None) -> No
 
 def test_behind_many_finished_messages(why: Why, monkeypatch: pytest.MonkeyPatch) -> None:
     """The search for an earlier open message ends after some rows. Then the text does not say that there is none."""
-    for module in (obstacles, reasons):
+    for module in (delivery_facts, reasons):
         monkeypatch.setattr(module, "ROWS", 2)
     offsets = [publish(TOPIC, n, key="k").offset for n in range(4)]
     with Subscription(TOPIC, GROUP, name="worker-1") as subscription:

@@ -40,7 +40,7 @@ def test_a_page_that_has_read_very_much_ends_and_the_next_goes_on(
 ) -> None:
     """The size of the payloads ends a page, whatever the number of messages. The next page leaves none out."""
     monkeypatch.setattr(message_search, "READ_BYTES", 10_000)
-    monkeypatch.setattr(message_search, "BYTES_AT_ONCE", 4_000)
+    monkeypatch.setattr(message_search, "BYTES_PER_STATEMENT", 4_000)
     for n in range(30):
         publish(TOPIC, {"n": n, "pad": "x" * 1_000}, key=f"k{n % 3}")
     page = messages(TOPIC, filter=lambda message: message.payload["n"] in (1, 28), newest_first=newest_first)
@@ -55,7 +55,7 @@ def test_a_page_that_has_read_very_much_ends_and_the_next_goes_on(
 
 def test_what_is_changed_is_not_bounded_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_search, "READ_BYTES", 2_000)
-    monkeypatch.setattr(message_search, "BYTES_AT_ONCE", 1_000)
+    monkeypatch.setattr(message_search, "BYTES_PER_STATEMENT", 1_000)
     subscribe(TOPIC, GROUP)
     published(*[{"n": n, "pad": "x" * 1_000} for n in range(20)])
     assert remove(TOPIC, group=GROUP, filter=lambda message: True) == 20

@@ -7,37 +7,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_mqueue.admin.dead_letters.tracebacks import parts
-from django_mqueue.policy.errors import HEAD, LINE, NO_TEXT, Alike, alike, plain
+from django_mqueue.policy.errors import HEAD, LINE, NO_TEXT, ErrorSignature, error_signature, plain
 
 ALIKE = [
-    (["ValueError: no 7", "ValueError: no 123,456.5\n\nTraceback …"], Alike("ValueError", "ValueError: no #")),
-    (["K: order-7 at 10:05", "K: order-99 at 9:30"], Alike("K", "K: order-# at #:#")),
+    (["ValueError: no 7", "ValueError: no 123,456.5\n\nTraceback …"], ErrorSignature("ValueError", "ValueError: no #")),
+    (["K: order-7 at 10:05", "K: order-99 at 9:30"], ErrorSignature("K", "K: order-# at #:#")),
     (
         ["a.B: id 0b8f3c5e-1111-4222-8333-444455556666", "a.B: id 4bf92f3577b34da6a3ce929d0e0e4736"],
-        Alike("a.B", "a.B: id #"),
+        ErrorSignature("a.B", "a.B: id #"),
     ),
-    (["E: <object at 0x7f00aa>", "E: <object at 0x1>"], Alike("E", "E: <object at #>")),
-    (["\x1b[31mE\x1b[0m: red", "E: red", "\n  E:  red"], Alike("E", "E: red")),
-    (["", None, " \n "], Alike("", NO_TEXT)),
-    (["no such customer", "no such customer"], Alike("", "no such customer")),
+    (["E: <object at 0x7f00aa>", "E: <object at 0x1>"], ErrorSignature("E", "E: <object at #>")),
+    (["\x1b[31mE\x1b[0m: red", "E: red", "\n  E:  red"], ErrorSignature("E", "E: red")),
+    (["", None, " \n "], ErrorSignature("", NO_TEXT)),
+    (["no such customer", "no such customer"], ErrorSignature("", "no such customer")),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("errors", "expected"), ALIKE)
-def test_alike(errors: list[str | None], expected: Alike) -> None:
-    assert {alike(error) for error in errors} == {expected}
+def test_signatures_of_similar_errors(errors: list[str | None], expected: ErrorSignature) -> None:
+    assert {error_signature(error) for error in errors} == {expected}
 
 
-def test_what_differs_in_words_is_not_alike() -> None:
+def test_errors_with_other_words_have_other_signatures() -> None:
     errors = ["KeyError: 'amount'", "KeyError: 'currency'", "ValueError: 'amount'", "x.KeyError: 'amount'"]
-    assert len({alike(error) for error in errors}) == 4
+    assert len({error_signature(error) for error in errors}) == 4
 
 
 @given(st.text())
 def test_of_a_text_its_beginning_is_enough(error: str) -> None:
     """The first ``HEAD`` characters of an error, which a statement fetches, give the same group as the whole text."""
-    assert alike(error) == alike(error[:HEAD])
-    assert len(alike(error).line) <= LINE
+    assert error_signature(error) == error_signature(error[:HEAD])
+    assert len(error_signature(error).line) <= LINE
 
 
 @given(st.text())

@@ -9,7 +9,7 @@ from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ....drawing.printing import on_a_line
+from ....printing import on_a_line
 from ...archives.locations import check_as_of
 from ...replays.message_filter import MessageFilter, check_backfill, check_replay
 from ..arguments import add_allow_gaps, add_as_of, add_json, add_times, checked

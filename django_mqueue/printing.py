@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..policy.errors import plain
+from .policy.errors import plain
 
 _TURNING = re.compile("[\u202a-\u202e\u2066-\u2069]")
 

@@ -37,7 +37,7 @@ class Facts:
     - ``workers``: the number of live subscribers. ``last_seen``: (name, time) of the last one, if none is alive.
     - ``owner``, ``leased_at``, ``renewed_at``: the lease of the message's partition. ``is_expired``: it is held, but
       was not renewed in time.
-    - ``is_handed``: a handler has the message. ``is_alone``: the delivery runs in quarantine. ``is_orphan``: its
+    - ``is_handed``: a handler has the message. ``is_quarantined``: the delivery runs in quarantine. ``is_orphan``: its
       subscriber no longer holds the lease.
     - ``ahead``: the open messages before it in its partition, if there are any.
     """
@@ -54,7 +54,7 @@ class Facts:
     renewed_at: datetime | None
     is_expired: bool
     is_handed: bool
-    is_alone: bool
+    is_quarantined: bool
     is_orphan: bool
     ahead: MessagesAhead | None
 
@@ -94,17 +94,17 @@ class _Reader:
         groups = [group for group in self.states if group in registered]
         if not groups:
             return {}
-        places = store.places(self.using, self.topic, self.partition, self.offset, groups)
+        rows = store.places(self.using, self.topic, self.partition, self.offset, groups)
         alive = group_positions.alive(self.using, [(self.topic, group, self.lease_ms) for group in groups])
         unseen = [group for group in groups if not alive.get((self.topic, group))]
         last_seen = store.last_seen(self.using, self.topic, unseen) if unseen else {}
         ahead = self._ahead(
-            groups, {one: max(int(places[one]["acked"]), registered[one].start) for one in groups}
+            groups, {one: max(int(rows[one]["acked"]), registered[one].start) for one in groups}
         )
         pauses = self._pauses([group for group in groups if registered[group].paused])
         return {
             group: self._facts(
-                registered[group], self.states[group], places[group], alive.get((self.topic, group), 0),
+                registered[group], self.states[group], rows[group], alive.get((self.topic, group), 0),
                 last_seen.get(group), ahead.get(group), pauses.get(group),
             )
             for group in groups
@@ -127,14 +127,14 @@ class _Reader:
         self,
         registration: Registration,
         state: GroupState,
-        place: Mapping[str, Any],
+        row: Mapping[str, Any],
         workers: int,
         last_seen: tuple[str, int] | None,
         ahead: MessagesAhead | None,
         pause: Action | None,
     ) -> Facts:
-        now, renewed, leased = (int(place[name] or 0) for name in ("now", "renewed_at", "leased_at"))
-        owner, message = str(place["owner"]), state.message
+        now, renewed, leased = (int(row[name] or 0) for name in ("now", "renewed_at", "leased_at"))
+        owner, message = str(row["owner"]), state.message
         at = message.delivered_at
         is_current = owner == message.delivered_to and at is not None and moment(leased) <= at
         return Facts(
@@ -149,8 +149,8 @@ class _Reader:
             leased_at=moment(leased) if owner else None,
             renewed_at=moment(renewed) if owner else None,
             is_expired=bool(owner) and renewed <= now - self.lease_ms,
-            is_handed=bool(place["handed"]),
-            is_alone=bool(place["alone"]),
+            is_handed=bool(row["handed"]),
+            is_quarantined=bool(row["alone"]),
             is_orphan=not is_current,
             ahead=ahead,
         )
