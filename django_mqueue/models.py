@@ -53,7 +53,7 @@ class Message(models.Model):
             models.CheckConstraint(condition=~models.Q(topic=""), name="queue_messages_topic_set"),
         ]
         indexes = [
-            # log.first_rows, watermarks.backlog: one partition in offset order.
+            # log.first_rows, positions.backlog: one partition in offset order.
             models.Index(
                 fields=["topic", "partition_key", "offset", "consumer_group"], name="queue_messages_partition"
             ),
@@ -62,7 +62,7 @@ class Message(models.Model):
                 fields=["topic", "offset", "partition_key", "consumer_group"], name="queue_messages_tail"
             ),
             # Dead letters of one group by original id (redrive, admin). For scheduled messages, both columns are NULL:
-            # the messages of a topic by due time (scheduling.schedule, scheduling.due).
+            # the messages of a topic by due time (schedule.page, schedule.lock_due).
             models.Index(
                 fields=["topic", "failed_group", "original_id", "available_at"], name="queue_messages_due"
             ),
@@ -157,7 +157,7 @@ class PartitionLease(models.Model):
             ),
         ]
         indexes = [
-            # leases.COUNTS, held, renew, release_unlocked, takeable, and group_positions.holders: by holder, covering.
+            # leases.COUNTS, held, renew, release_unlocked, takeable, and group_summaries.holders: by holder, covering.
             # Without lease_renewed_at: each renewal would leave an old entry, and each count would read them all.
             models.Index(
                 fields=["consumer_group", "topic", "holder", "partition_key"], name="queue_leases_holder"
@@ -209,7 +209,7 @@ class Offset(models.Model):
         verbose_name = _("offset")
         verbose_name_plural = _("offsets")
         constraints = [
-            # offsets.positions, watermarks.advance, the gate: the natural key.
+            # positions.positions, positions.advance, the gate: the natural key.
             models.UniqueConstraint(
                 fields=["consumer_group", "topic", "partition_key"], name="queue_offsets_partition"
             ),

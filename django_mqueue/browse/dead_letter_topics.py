@@ -9,7 +9,7 @@ from .. import conf
 from ..policy.batching import batches
 from ..policy.names import possible_originals
 from ..store.connection import session
-from ..store.queries import bounded_counts, dead_letter_summaries, topic_index
+from ..store.queries import bounded_counts, dead_letter_summaries, skip_scan
 
 CAP = 1_000
 """The number up to which the dead letters of a group are counted."""
@@ -69,8 +69,8 @@ def topics(using: str, after: str, limit: int) -> DeadLetterTopics:
 
 def _dead_topics(using: str, after: str, limit: int) -> tuple[dict[str, tuple[str, str]], str | None]:
     """Return (a group, the original topic) by dead-letter topic, and the name after which to continue."""
-    names = topic_index.in_log(using)
-    known = {*names, *topic_index.in_offsets(using)}
+    names = skip_scan.topics_in_log(using)
+    known = {*names, *skip_scan.topics_in_offsets(using)}
     candidates = sorted(name for name in names if name > after and _may_hold_dead_letters(name, known))
     found: dict[str, tuple[str, str]] = {}
     for some in batches(candidates[:NAMES_MOST], NAMES_AT_ONCE):

@@ -18,7 +18,7 @@ from ..service.actions import Action
 from ..store import offsets
 from ..store.connection import session
 from ..store.offsets import Registration
-from ..store.queries import group_positions, group_rows
+from ..store.queries import group_rows, group_summaries
 from ..store.queries import one_message as store
 from ..store.queries.one_message import MessagesAhead
 from .timeline import GroupState, MessageTimeline
@@ -79,7 +79,7 @@ def topic_facts(using: str, topic: str) -> tuple[datetime, int]:
     """Return the database's time, and the number of live subscribers of the topic, of all groups."""
     with session.raises_not_migrated(using):
         groups = list(offsets.registrations(using, topic))
-        alive = group_positions.alive(using, [(topic, group, conf.lease_ms(topic)) for group in groups])
+        alive = group_summaries.alive(using, [(topic, group, conf.lease_ms(topic)) for group in groups])
         return moment(group_rows.now_ms(using)), sum(alive.values())
 
 
@@ -95,7 +95,7 @@ class _Reader:
         if not groups:
             return {}
         rows = store.places(self.using, self.topic, self.partition, self.offset, groups)
-        alive = group_positions.alive(self.using, [(self.topic, group, self.lease_ms) for group in groups])
+        alive = group_summaries.alive(self.using, [(self.topic, group, self.lease_ms) for group in groups])
         unseen = [group for group in groups if not alive.get((self.topic, group))]
         last_seen = store.last_seen(self.using, self.topic, unseen) if unseen else {}
         ahead = self._ahead(

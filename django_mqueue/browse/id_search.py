@@ -17,10 +17,10 @@ from ..service import message_views
 from ..stats.topic_list import dead_letters_of
 from ..store import dead_letters, gates
 from ..store.connection import errors, session
-from ..store.queries import one_message, skip_scan, topic_index
+from ..store.parked_retries import PARKED
+from ..store.queries import one_message, skip_scan
 from ..store.queries import search as store
 from ..store.queries.search import Hit, TopicPartition
-from ..store.scheduling.parked_retries import PARKED
 
 PARTITIONS_MAX, PARTITIONS_OF_ALL = 1_000, 50_000
 """Maximum partitions that a search by id without a key reads: of each topic, and of all topics together. A search in
@@ -76,7 +76,7 @@ def find(
     with session.raises_not_migrated(using):
         stored = [
             name
-            for name in topic_index.in_log(using)
+            for name in skip_scan.topics_in_log(using)
             if name not in (ACTIONS_TOPIC, OPERATIONS_TOPIC) and not name.endswith(REPLIES_SUFFIX)
         ]
         if topic is not None:

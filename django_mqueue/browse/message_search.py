@@ -26,11 +26,11 @@ from ..policy.message_query import (
 )
 from ..results import Counts, Cut, FailedAttempt, Inspected, Page, Unreadable
 from ..service import message_views
-from ..store import offsets
+from ..store import offsets, positions
 from ..store.connection import session
 from ..store.message_rows import own_id
 from ..store.offsets import Registration
-from ..store.queries import message_pages, topic_index
+from ..store.queries import group_summaries, message_pages
 from ..store.queries.partition_walk import Chunk, Found
 from .sources import Source, above_by_time, below_by_time, source_of
 
@@ -203,13 +203,13 @@ class Search:
         assert group is not None
         assert self.registration is not None
         stateless = sorted({row["partition"] for row in rows.values() if row["acked"] is None})
-        positions = (
-            offsets.positions(self.using, group, query.topic, stateless, self.registration.start)
+        reached = (
+            positions.positions(self.using, group, query.topic, stateless, self.registration.start)
             if stateless
             else {}
         )
         for row in rows.values():
-            position = positions.get(row["partition"])
+            position = reached.get(row["partition"])
             row["status"] = status_of(row, position.acked if position else 0)
             row["is_early"] = row["offset"] <= self.registration.start
 
@@ -330,7 +330,7 @@ def last_failures(using: str, offsets_: Sequence[int]) -> dict[int, tuple[str, t
         return {}
     with session.raises_not_migrated(using):
         topics = message_pages.topics_at(using, offsets_)
-        groups = sorted({group for _topic, group in topic_index.registered(using, topics)})[:GROUPS_READ]
+        groups = sorted({group for _topic, group in group_summaries.registered(using, topics)})[:GROUPS_READ]
         rows = message_pages.errors_of_groups(using, groups, offsets_) if groups else []
     found: dict[int, tuple[str, tuple[FailedAttempt, ...]]] = {}
     for group, offset, text in rows:

@@ -22,9 +22,9 @@ from ..store import dead_letters, garbage, moving, offsets
 from ..store.connection import session
 from ..store.dead_letters import Redriven
 from ..store.moving import PendingMessage
+from ..store.parked_retries import without
 from ..store.queries import message_pages
 from ..store.queries.partition_walk import Found
-from ..store.scheduling.parked_retries import without
 from .message_search import CHUNK, Search
 from .sources import stored_in
 

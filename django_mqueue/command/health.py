@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from django.db import Error
 
 from ..store.connection import session
-from ..store.queries import group_positions
+from ..store.queries import group_summaries
 from .output import Output
 from .verbs import Options, Verb, parse_duration
 
@@ -74,7 +74,7 @@ def _of_database(using: str, names: list[str], most: float) -> Iterator[Check]:
     try:
         with session.raises_not_migrated(using):
             # Without names, any statement shows that the database answers.
-            ages = {name: group_positions.last_heartbeat(using, name) for name in names or [""]}
+            ages = {name: group_summaries.last_heartbeat(using, name) for name in names or [""]}
     except Error as error:
         yield Check(f"database {using}", f"does not answer: {error}")
         return

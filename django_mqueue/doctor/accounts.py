@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..store.connection.session import raises_not_migrated
-from ..store.server import privileges
-from ..store.server.locks import TABLES
+from ..store.server import tables
+from ..store.server.sessions import TABLES
 from ..store.server.variables import Server
 from .findings import ERROR, INFO, Finding
 
@@ -28,11 +28,13 @@ ACCOUNTS: Mapping[str, Needs] = {
 def findings(using: str, server: Server, kind: str) -> Iterator[Finding]:
     """Yield findings about privileges that an account of this kind needs and this account lacks."""
     with raises_not_migrated(using):
-        missing = privileges.missing(using, ACCOUNTS[kind])
+        missing = tables.missing_privileges(using, ACCOUNTS[kind])
     if missing:
         lacks = "; ".join(f"{', '.join(some)} on {table}" for table, some in missing.items())
         able = [
-            name for name, needs in ACCOUNTS.items() if name != kind and not privileges.missing(using, needs)
+            name
+            for name, needs in ACCOUNTS.items()
+            if name != kind and not tables.missing_privileges(using, needs)
         ]
         why = f"An account of the kind {kind} needs them." + (
             f" This account is sufficient for the kind {' or '.join(able)}." if able else ""
@@ -46,7 +48,7 @@ def findings(using: str, server: Server, kind: str) -> Iterator[Finding]:
 
 def blockers_privileges(using: str, server: Server) -> Iterator[Finding]:
     """Yield a finding about the privileges that ``mqueue blockers`` needs and the account lacks."""
-    if lacks := [PLACES[name] for name, can in privileges.can_look(using).items() if not can]:
+    if lacks := [PLACES[name] for name, can in tables.can_look(using).items() if not can]:
         yield Finding(
             INFO, "privileges",
             f"the account {server.account} lacks {' and '.join(f'{one} on {place}' for one, place in lacks)}",

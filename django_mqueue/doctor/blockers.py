@@ -12,11 +12,10 @@ from django.db import DatabaseError
 from ..stats import topic_list
 from ..store import gates
 from ..store.connection import errors
-from ..store.connection.timeouts import lock_waits_of_a_second
-from ..store.server import locks, sessions
+from ..store.connection.session_variables import lock_waits_of_a_second
+from ..store.server import sessions
 from ..store.server import variables as reading
-from ..store.server.locks import OpenTransaction
-from ..store.server.sessions import Session
+from ..store.server.sessions import OpenTransaction, Session
 from . import accounts, variables
 from .findings import Finding
 
@@ -85,11 +84,11 @@ def find(using: str, *, older_than: timedelta = timedelta(0)) -> Blockers:
 def _find(using: str, older_than: timedelta) -> Blockers:
     server = reading.read(using)
     missing = [*accounts.blockers_privileges(using, server), *variables.performance_schema(server)]
-    lock_waits = _allowed(lambda: locks.lock_waits(using)) or ()
-    transactions = _allowed(lambda: locks.open_transactions(using)) or ()
+    lock_waits = _allowed(lambda: sessions.lock_waits(using)) or ()
+    transactions = _allowed(lambda: sessions.open_transactions(using)) or ()
     # Read after the waits and transactions, so that their new sessions are included.
     known = _Known(sessions.sessions(using))
-    metadata = _allowed(lambda: locks.metadata_blockers(using))
+    metadata = _allowed(lambda: sessions.metadata_blockers(using))
     waits = [
         Wait(
             known[one.waiting], known[one.blocking] if one.blocking else None, timedelta(seconds=one.seconds),
@@ -123,11 +122,11 @@ def _metadata_waits(known: _Known, blockers: Mapping[int, list[tuple[int, str]]]
     """Return the statements that wait for a metadata lock, because they or another statement change a table."""
     found = []
     for one in known.values():
-        if one.state != locks.METADATA_WAIT:
+        if one.state != sessions.METADATA_WAIT:
             continue
         waits_for, holders = timedelta(seconds=one.seconds), (blockers or {}).get(one.id, [])
         found += [Wait(one, known[id], waits_for, f"{table} (its definition)") for id, table in holders]
-        if not holders and (tables := [table for table in locks.TABLES if table in one.statement]):
+        if not holders and (tables := [table for table in sessions.TABLES if table in one.statement]):
             found.append(Wait(one, None, waits_for, f"{tables[0]} (its definition)"))
     return found
 
@@ -135,7 +134,7 @@ def _metadata_waits(known: _Known, blockers: Mapping[int, list[tuple[int, str]]]
 def _transactions(
     using: str, known: _Known, transactions: Iterable[OpenTransaction], older_than: timedelta
 ) -> list[Transaction]:
-    held = _allowed(lambda: locks.gates_held(using))
+    held = _allowed(lambda: sessions.gates_held(using))
     names = (_allowed(lambda: topic_list.known_topics(using)) if held else None) or {}
     found = []
     for one in transactions:

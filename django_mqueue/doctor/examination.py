@@ -15,7 +15,7 @@ from .. import conf
 from ..exceptions import NotMigrated
 from ..stats import topic_list
 from ..store.connection import encryption, errors
-from ..store.connection.timeouts import lock_waits_of_a_second
+from ..store.connection.session_variables import lock_waits_of_a_second
 from ..store.server import variables as reading
 from ..store.server.variables import Server
 from . import accounts, routes, servers, state, tables, variables

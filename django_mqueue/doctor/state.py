@@ -11,7 +11,7 @@ from ..stats import alarms, retention_blockers, topic_list
 from ..stats.results import Hold, KnownTopic
 from ..stats.texts import listed
 from ..store import removal
-from ..store.queries import bounded_counts, group_positions, topic_index
+from ..store.queries import bounded_counts, group_summaries
 from ..store.server import leftovers
 from .findings import INFO, WARNING, Finding, command_line
 
@@ -43,7 +43,7 @@ def _without_group(using: str, known: Iterable[KnownTopic]) -> Iterator[Finding]
 
 
 def _expired_leases(using: str, pairs: Sequence[tuple[str, str]]) -> Iterator[Finding]:
-    alive = group_positions.alive(using, [(topic, group, conf.lease_ms(topic)) for topic, group in pairs])
+    alive = group_summaries.alive(using, [(topic, group, conf.lease_ms(topic)) for topic, group in pairs])
     for topic, group in pairs:
         # A live group takes over an expired lease within seconds.
         for one in leftovers.expired_leases(using, topic, group, 2 * conf.lease_ms(topic)):
@@ -108,7 +108,7 @@ def _unknown_groups(using: str, registered: set[tuple[str, str]]) -> Iterator[Fi
                 tables.setdefault(pair, []).append(table)
     # Known topics do not include mqueue_operations, and groups may have subscribed meanwhile.
     for some in batches(sorted({topic for topic, _ in tables})):
-        for pair in topic_index.registered(using, some):
+        for pair in group_summaries.registered(using, some):
             tables.pop(pair, None)
     being_removed = removal.unfinished_among(using, list(tables)) if tables else set()
     for (topic, group), found in sorted(tables.items()):

@@ -13,7 +13,7 @@ from .. import conf
 from ..models import BINARY, DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
 from ..store.connection.session import raises_not_migrated
 from ..store.gates import GATES, SLOTS
-from ..store.server import plans, privileges, tables
+from ..store.server import plans, tables
 from .findings import ERROR, INFO, WARNING, Finding
 
 MODELS: tuple[type[models.Model], ...] = (Message, DeliveryState, PartitionLease, Offset, SubscriberHeartbeat)
@@ -23,7 +23,7 @@ LABELS = ("django_mqueue", "mqueue_worklists")
 def migrations(using: str) -> list[Finding]:
     """Return the finding about migrations that are not applied."""
     with raises_not_migrated(using):
-        lacks = privileges.missing(using, {MigrationRecorder.Migration._meta.db_table: ["SELECT"]})
+        lacks = tables.missing_privileges(using, {MigrationRecorder.Migration._meta.db_table: ["SELECT"]})
     if lacks:
         return [
             Finding(

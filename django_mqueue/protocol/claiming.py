@@ -17,8 +17,7 @@ from ..policy.ids import new_token
 from ..policy.names import is_one_at_a_time, priority_of
 from ..store import delivery_state, leases, moving, offsets
 from ..store.connection import errors, session
-from ..store.delivery_state import Claim, Receipt
-from ..store.failures import WORKER_DIED
+from ..store.delivery_state import WORKER_DIED, Claim, Receipt
 from .acknowledging.acknowledger import Acknowledger
 from .choosing import Claimable, assume_acked, choose, discard_unclaimed, restore_unacked, undo
 from .consumer_state import ConsumerState

@@ -27,8 +27,7 @@ from ..policy.durations import Due, moment
 from ..policy.requests import visible
 from ..signals import TopicSignal
 from ..store.connection import session
-from ..store.delivery_state import Receipt
-from ..store.failures import clip
+from ..store.delivery_state import Receipt, clip
 from ..store.log import NewRow
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from django.db.backends.utils import CursorWrapper
 
 from ..policy.batching import PER_STATEMENT, batches
 from ..policy.names import pause_of, priority_of
-from ..store import delivery_state, log, offsets
+from ..store import delivery_state, log, positions
 from ..store.connection import session
 from ..store.delivery_state import Receipt
 from .consumer_state import ConsumerState
@@ -39,7 +39,7 @@ def load_again(state: ConsumerState, names: Sequence[str]) -> None:
 
 
 def _load(state: ConsumerState, names: Sequence[str]) -> None:
-    places = offsets.positions(state.using, state.group, state.topic, names, state.start)
+    places = positions.positions(state.using, state.group, state.topic, names, state.start)
     left = delivery_state.in_flight(state.using, state.group, state.topic, names)
     mine = {d.status.receipt: d for d in state.in_flight.values() if d.status.receipt.partition in places}
     pauses = {name: ms for name in names if (ms := pause_of(name))}

@@ -13,10 +13,9 @@ from django.db.backends.utils import CursorWrapper
 
 from ..policy import names
 from ..policy.batching import BYTES_PER_STATEMENT, batches_by_weight
-from ..store import garbage, offsets
-from ..store.connection import errors, session, timeouts
-from ..store.scheduling import due
-from ..store.scheduling.due import DueMessage
+from ..store import garbage, offsets, schedule
+from ..store.connection import errors, session, session_variables
+from ..store.schedule import DueMessage
 
 logger = logging.getLogger("django_mqueue")
 
@@ -58,7 +57,7 @@ class Promoter:
         """
         tried: list[int] = []
         try:
-            with timeouts.short_lock_wait_timeout(self.using):
+            with session_variables.short_lock_wait_timeout(self.using):
                 # READ UNCOMMITTED also shows ids that a publisher has not committed: the INSERT would wait for them.
                 result = session.run(
                     self.using,
@@ -90,11 +89,11 @@ class Promoter:
 
     def _move(self, cursor: CursorWrapper, tried: list[int]) -> Promotion:
         tried.clear()
-        if not due.lock_promotion(cursor, self.topic):
+        if not schedule.lock_promotion(cursor, self.topic):
             return Promotion()
         now = time.monotonic()
         self._avoided = {offset: until for offset, until in self._avoided.items() if until > now}
-        found = due.lock_due(cursor, self.topic, self._avoided, self._rows)
+        found = schedule.lock_due(cursor, self.topic, self._avoided, self._rows)
         rows = next(batches_by_weight(found, attrgetter("size"), BYTES_PER_STATEMENT, ROWS), [])
         # A transaction that cancels or moves a message has locked its id, and waits for the row locked here. Skip it.
         free = garbage.lock_unlocked(cursor, [row.offset for row in rows]) if rows else set()
@@ -106,7 +105,7 @@ class Promoter:
         dropped, changing = _not_needed(cursor, self.topic, rows)
         result = Promotion(dropped=dropped)
         rest = [row for row in rows if row not in dropped and row not in changing]
-        stored = due.in_log(cursor, self.topic, [row.offset for row in rest]) if rest else {}
+        stored = schedule.in_log(cursor, self.topic, [row.offset for row in rest]) if rest else {}
         sure = garbage.lock_unlocked(cursor, sorted(set(stored.values()))) if stored else set()
         result.dropped |= {row: IN_LOG for row in rest if stored.get(row.offset) in sure}
         moving = [row.offset for row in rest if row.offset not in stored]
@@ -115,7 +114,7 @@ class Promoter:
         doubtful += [row.offset for row in changing]
         self._avoided |= dict.fromkeys(doubtful, now + DOUBTED_FOR)
         if moving:
-            due.append(cursor, self.topic, moving)
+            schedule.append(cursor, self.topic, moving)
         if ended := [*moving, *(row.offset for row in result.dropped)]:
             garbage.delete(cursor, self.topic, (), ended)
         result.promoted = len(moving)
@@ -152,7 +151,7 @@ def _dropped(
         for row in rows
         if row.generation and row.group in registered and row.generation != registered[row.group][0]
     ]
-    there = due.existing_offsets(cursor, {row.original_offset for row in older})
+    there = schedule.existing_offsets(cursor, {row.original_offset for row in older})
     covered = [
         row
         for row in older

@@ -13,7 +13,7 @@ from django.db import DatabaseError
 from ..policy.ids import new_incarnation
 from ..store.connection import errors
 from ..store.leases import Holder
-from ..store.queries import unfinished
+from ..store.queries import partition_progress
 from .acknowledging.acknowledger import Acknowledger
 from .claiming import UNLIMITED, Claimer
 from .consumer_state import ConsumerState, Options
@@ -242,4 +242,6 @@ class Subscriber:
     def left_to_others(self) -> int:
         """Count messages that are in flight or deliverable now, in partitions that other subscribers have leased."""
         state = self.state
-        return 0 if state.paused else unfinished.left_to_others(state.using, state.holder, state.start)
+        return (
+            0 if state.paused else partition_progress.left_to_others(state.using, state.holder, state.start)
+        )

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from django.db.backends.utils import CursorWrapper
 
 from ..policy.batching import PER_STATEMENT
-from ..store import leases, watermarks
+from ..store import leases, positions
 from ..store.connection import session
-from ..store.offsets import Position
+from ..store.positions import Position
 from .consumer_state import ConsumerState
 from .fetching import load_again
 from .partition_state import Partition
@@ -103,7 +103,7 @@ class Watermarks:
                 if place != _remembered(partitions[name])
             ]
             if moved and not advance.was_restored:
-                watermarks.advance(cursor, state.group, state.topic, moved)
+                positions.advance(cursor, state.group, state.topic, moved)
             return advance
 
         advance = session.run(state.using, work)
@@ -129,7 +129,7 @@ class Watermarks:
         """Compute new positions in a snapshot that is younger than ``settled``, and compare them with memory."""
         state = self.state
         above = [(name, partition.watermark) for name, partition in partitions.items()]
-        found = watermarks.backlog(cursor, state.group, state.topic, above, settled, state.start)
+        found = positions.backlog(cursor, state.group, state.topic, above, settled, state.start)
         settled = min(settled, found.settled)
         advance = _Advance(settled)
         advance.was_restored = any(
@@ -155,7 +155,7 @@ class Watermarks:
             elif name in opens:
                 advance.missed.append((name, offset))
         if stuck:
-            undelivered = watermarks.first_undelivered(cursor, state.group, state.topic, stuck, settled)
+            undelivered = positions.first_undelivered(cursor, state.group, state.topic, stuck, settled)
             for name, scanned in stuck:
                 offset = undelivered.get(name, settled + 1)
                 advance.positions[name] = Position(advance.positions[name].acked, max(scanned, offset - 1))

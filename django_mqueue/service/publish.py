@@ -21,7 +21,7 @@ from ..protocol import events
 from ..protocol.waking import commits
 from ..store.connection import session
 from ..store.log import NewRow
-from ..store.scheduling.schedule import ScheduledRow
+from ..store.schedule import ScheduledRow
 from .storing import (
     check_groups,
     check_message_key,

@@ -27,7 +27,7 @@ from ..store import dead_letters, garbage, log, offsets
 from ..store.connection import session
 from ..store.dead_letters import Redriven
 from ..store.message_rows import to_message
-from ..store.scheduling.parked_retries import without
+from ..store.parked_retries import without
 from . import message_views
 from .actions import BulkRecord
 from .registration import check_group

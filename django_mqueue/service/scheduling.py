@@ -14,10 +14,10 @@ from ..messages import ScheduledMessage
 from ..policy import encoding, names
 from ..policy.durations import Due, due_of, moment, moment_ms
 from ..protocol.waking import commits
+from ..store import schedule
 from ..store.connection import session
 from ..store.log import MessageKey
 from ..store.message_rows import common_fields
-from ..store.scheduling import schedule
 from .actions import Author, record
 from .storing import check_message_key
 

@@ -15,12 +15,11 @@ from ..messages import Published
 from ..policy import names
 from ..policy.batching import BYTES_PER_STATEMENT, batches_by_weight
 from ..policy.durations import Due
-from ..store import log, offsets
+from ..store import log, offsets, schedule
 from ..store.connection import errors
 from ..store.connection.second_connection import keeps_snapshot
 from ..store.log import MessageKey, NewRow
-from ..store.scheduling import schedule
-from ..store.scheduling.schedule import ScheduledRow
+from ..store.schedule import ScheduledRow
 
 ROWS_PER_STATEMENT = 500
 

@@ -11,7 +11,7 @@ from ..policy.durations import moment, moment_or_none
 from ..policy.message_query import DONE
 from ..store.connection import session
 from ..store.offsets import Registration
-from ..store.queries import group_positions, topic_index
+from ..store.queries import group_summaries
 from ..store.queries.group_rows import Row
 from .recent import Recent, Slice, count_by_step, estimated_times
 from .results import ABOUT, AT_LEAST, EXACT, Figure, Latency, LatencyStep, Rates, Series, percentiles
@@ -59,8 +59,8 @@ def read_rates(
         names = [*topics, *map(conf.dead_letter_topic, topics)]
         recent = Recent(using, names, count_limit or limit_for(len(pairs)), len(pairs))
         steps = _Steps(recent.now, span, points)
-        registered = group_positions.registrations(using, topics, groups) if groups else {}
-        consumed = {topic for topic, _ in topic_index.registered(using, topics)}
+        registered = group_summaries.registrations(using, topics, groups) if groups else {}
+        consumed = {topic for topic, _ in group_summaries.registered(using, topics)}
         dead_letters = cache(lambda topic: recent.read(conf.dead_letter_topic(topic), None, 0, steps.start))
         found = {}
         for topic, group in pairs:
@@ -149,7 +149,7 @@ def read_latency(
     with session.raises_not_migrated(using):
         recent = Recent(using, [topic], count_limit or limit_for(1), 1)
         steps = _Steps(recent.now, span, points)
-        registration = group_positions.registrations(using, [topic], [group]).get((topic, group))
+        registration = group_summaries.registrations(using, [topic], [group]).get((topic, group))
         slices = recent.read(topic, group, registration.start if registration else 0, steps.start)
     rows = [
         (row, 1 + one.rest / len(one.rows))

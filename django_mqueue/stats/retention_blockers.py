@@ -16,7 +16,7 @@ from ..service import actions
 from ..store import garbage, offsets
 from ..store.connection import session
 from ..store.offsets import Registration
-from ..store.queries import group_positions, group_rows, message_pages, partition_progress
+from ..store.queries import group_rows, group_summaries, message_pages, partition_progress
 from ..store.queries.bounded_counts import Ends, ends
 from ..store.queries.group_rows import Range
 from ..store.queries.partition_progress import PartitionSearch
@@ -88,7 +88,7 @@ class _Blockers:
     def _of_groups(self, kept: list[_Kept]) -> list[Hold]:
         names = [one.group for one in kept]
         alive = self._alive(names)
-        registered = group_positions.registrations(self.using, [self.topic], names)
+        registered = group_summaries.registrations(self.using, [self.topic], names)
         published = group_rows.published(self.using, sorted({one.offset for one in kept}))
         found = []
         for one in kept:
@@ -116,7 +116,7 @@ class _Blockers:
             pause = actions.last_pause(self._actions, kept.group)
             return "paused", None if pause is None else int(pause.at.timestamp() * 1000)
         if not alive and not (registration and registration.reads_log):
-            members = group_positions.members(self.using, kept.group, self.topic, MEMBERS)
+            members = group_summaries.members(self.using, kept.group, self.topic, MEMBERS)
             last_seen = (max(one.heartbeat_at, one.left_at or 0) for one in members)
             return "no_worker", max(last_seen, default=None)
         return self._reason_with_workers(kept)
@@ -134,7 +134,7 @@ class _Blockers:
         return "settling", None
 
     def _alive(self, groups: Collection[str]) -> dict[str, int]:
-        counts = group_positions.alive(self.using, [(self.topic, group, self.lease) for group in groups])
+        counts = group_summaries.alive(self.using, [(self.topic, group, self.lease) for group in groups])
         return {group: counts.get((self.topic, group), 0) for group in groups}
 
     def _of_topic(self, reason: str) -> Hold:

@@ -9,7 +9,7 @@ from .. import conf
 from ..policy.durations import moment
 from ..policy.names import scheduled_topic
 from ..store.connection import session
-from ..store.queries import bounded_counts, group_positions, group_rows
+from ..store.queries import bounded_counts, group_rows, group_summaries
 from ..store.queries.group_rows import Range
 from .results import TopicFigures, capped, row_cap
 
@@ -46,7 +46,7 @@ def settled_lag(using: str, topics: Sequence[str]) -> dict[str, timedelta]:
     if not topics:
         return {}
     with session.raises_not_migrated(using):
-        now, settled = group_rows.now_ms(using), group_positions.settled(using, topics)
+        now, settled = group_rows.now_ms(using), group_summaries.settled(using, topics)
         ranges = [Range(topic, low=settled.get(topic, 0) + 1) for topic in topics]
         rows = group_rows.rows(using, ranges, 1)
     ages = (max(now - first.published_at, 0) if (first := next(iter(some), None)) else 0 for some in rows)

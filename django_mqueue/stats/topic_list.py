@@ -13,7 +13,7 @@ from .. import conf
 from ..policy.batching import batches
 from ..policy.names import ACTIONS_TOPIC, OPERATIONS_TOPIC, RESERVED_SUFFIXES
 from ..store.connection import session
-from ..store.queries import topic_index
+from ..store.queries import group_summaries, skip_scan
 from .results import KnownTopic, Topics
 
 ALIKE = 3
@@ -40,10 +40,10 @@ def known_topics(using: str) -> dict[str, KnownTopic]:
 
     The topics of operators' actions and operations are not returned.
     """
-    stored, noted = topic_index.in_log(using), topic_index.in_offsets(using)
+    stored, noted = skip_scan.topics_in_log(using), skip_scan.topics_in_offsets(using)
     groups: dict[str, list[str]] = {}
     for some in batches(noted):
-        for topic, group in topic_index.registered(using, some):
+        for topic, group in group_summaries.registered(using, some):
             groups.setdefault(topic, []).append(group)
     names = ({base_of(name) for name in stored} | set(groups)) - {ACTIONS_TOPIC, OPERATIONS_TOPIC}
     return {
@@ -54,7 +54,7 @@ def known_topics(using: str) -> dict[str, KnownTopic]:
 def similar_to_missing(using: str, name: str) -> list[str] | None:
     """Return names similar to ``name``, the most similar first, if no such topic exists. Otherwise return None."""
     with session.raises_not_migrated(using):
-        stored = {*topic_index.in_log(using), *topic_index.in_offsets(using)} - {""}
+        stored = {*skip_scan.topics_in_log(using), *skip_scan.topics_in_offsets(using)} - {""}
     existing = with_originals(stored)
     return None if name in existing else get_close_matches(name, sorted(existing), ALIKE)
 
@@ -84,5 +84,5 @@ def dead_letters_of(name: str) -> str | None:
 def topic(using: str, name: str) -> KnownTopic:
     """Return one topic with its registered groups, even if it holds no message."""
     with session.raises_not_migrated(using):
-        groups = sorted(group for _, group in topic_index.registered(using, [name]))
+        groups = sorted(group for _, group in group_summaries.registered(using, [name]))
     return KnownTopic(name, tuple(groups), dead_letters_of(name))

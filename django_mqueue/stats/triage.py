@@ -8,7 +8,7 @@ from .. import conf
 from ..policy.batching import batches
 from ..store.connection import session
 from ..store.offsets import Registration
-from ..store.queries import bounded_counts, group_positions
+from ..store.queries import bounded_counts, group_summaries
 from .results import KnownTopic
 
 DEAD_LETTERS_MAX = 100
@@ -46,11 +46,11 @@ def _idle_pairs(using: str, topics: Sequence[KnownTopic]) -> set[tuple[str, str]
     pairs = [(known.topic, group) for known in topics for group in known.groups]
     if not pairs:
         return set()
-    alive = group_positions.alive(using, [(topic, group, conf.lease_ms(topic)) for topic, group in pairs])
+    alive = group_summaries.alive(using, [(topic, group, conf.lease_ms(topic)) for topic, group in pairs])
     registered: dict[tuple[str, str], Registration] = {}
     for some in batches(pairs):
         names = [sorted(set(column)) for column in zip(*some, strict=True)]
-        registered |= group_positions.registrations(using, *names)
+        registered |= group_summaries.registrations(using, *names)
     suspended = {pair for pair, one in registered.items() if one.is_suspended}
     readers = {pair for pair, one in registered.items() if one.reads_log}
     return suspended | {pair for pair in pairs if pair not in readers and not alive.get(pair)}

@@ -14,12 +14,27 @@ from django.db.backends.utils import CursorWrapper
 
 from ..policy.batching import BYTES_PER_STATEMENT, PER_STATEMENT, batches_by_weight
 from ..policy.outcomes import PARKED_AT
-from . import failures
 from .connection.dialect import NOW_MS, flat, for_share, int_list, placeholders, values_table
-from .delivery_state import Receipt, matching
+from .delivery_state import Receipt, append_error, matching
 from .leases import Holder
 
 NO_RESULTS: Mapping[Receipt, bytes] = {}
+
+_CHANGE = (
+    "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY) STRAIGHT_JOIN queue_partition_leases l"
+    " FORCE INDEX (queue_leases_partition) ON l.consumer_group = s.consumer_group AND l.topic = s.topic"
+    " AND l.partition_key = s.partition_key AND l.holder = %s SET {}{{more}}"
+    " WHERE s.consumer_group = %s AND s.topic = %s AND {{receipts}} AND s.acked = 0 AND s.in_flight = 1"
+)
+"""Finds delivery state by its primary key, and for each row the lease by ``queue_leases_partition``."""
+ACK = _CHANGE.format(f"s.acked = 1, s.in_flight = 0, s.acked_at = {NOW_MS}")
+PUT_BACK = _CHANGE.format(f"s.in_flight = 0, s.alone = 0, s.invisible_until = {NOW_MS} + %s")
+EXTEND = _CHANGE.format(f"s.invisible_until = {NOW_MS} + %s")
+MARK_HANDED = _CHANGE.format("s.handed = 1")
+END_QUARANTINE = _CHANGE.format("s.alone = 0")
+
+COUNT_FAILURE = ", s.failure_count = s.failure_count + 1"
+"""Follows the assignments of a statement."""
 
 
 class State(NamedTuple):
@@ -40,36 +55,35 @@ class Deliveries:
     def __init__(self, holder: Holder, receipts: Iterable[Receipt]) -> None:
         self.holder, self.receipts = holder, sorted(receipts)
 
-    def _update(
+    def _change(
         self,
         cursor: CursorWrapper,
-        assignments: str,
+        statement: str,
         values: Sequence[Any] = (),
+        more: str = "",
         results: Mapping[Receipt, bytes] = NO_RESULTS,
     ) -> int:
-        """Update deliveries that are in flight with these tokens, if the holder has the lease. Return how many.
+        """Change deliveries that are in flight with these tokens, if the holder has the lease. Return how many.
 
-        The server compares each row with all receipts of a statement. So a statement has at most ``PER_STATEMENT``.
+        ``more``: further assignments. The server compares each row with all receipts of a statement. So a statement has
+        at most ``PER_STATEMENT``.
         """
         changed = 0
         for some in batches_by_weight(
             self.receipts, lambda receipt: len(results.get(receipt, b"")), BYTES_PER_STATEMENT, PER_STATEMENT
         ):
-            condition, partitions = matching(some, "s.")
+            receipts, partitions = matching(some, "s.")
             given = [(receipt.offset, results[receipt]) for receipt in some if receipt in results]
-            set_values = [*values, *flat(given)]
-            keep = (
-                f", s.result = CASE s.message_offset{' WHEN %s THEN %s' * len(given)} ELSE s.result END"
-                if given
-                else ""
+            cases = " WHEN %s THEN %s" * len(given)
+            with_results = (
+                f"{more}, s.result = CASE s.message_offset{cases} ELSE s.result END" if given else more
             )
             cursor.execute(
-                "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY) STRAIGHT_JOIN queue_partition_leases l"
-                " FORCE INDEX (queue_leases_partition) ON l.consumer_group = s.consumer_group AND l.topic = s.topic"
-                f" AND l.partition_key = s.partition_key AND l.holder = %s SET {assignments}{keep}"
-                f" WHERE s.consumer_group = %s AND s.topic = %s AND {condition} AND s.acked = 0 AND s.in_flight = 1",
-                [self.holder.incarnation, *set_values, self.holder.group, self.holder.topic, *partitions],
-            )
+                statement.format(more=with_results, receipts=receipts),
+                [
+                    self.holder.incarnation, *values, *flat(given), self.holder.group, self.holder.topic, *partitions,
+                ],
+            )  # fmt: skip
             changed += int(cursor.rowcount)
         return changed
 
@@ -91,43 +105,37 @@ class Deliveries:
         the handler. ``is_parked``: the message continues as a parked retry. ``results``: what to store with the
         deliveries.
         """
-        add, values = failures.appended(error)
+        more, values = append_error(error)
         if error is not None and counted:
-            add += ", s.failure_count = s.failure_count + 1"
+            more += COUNT_FAILURE
         if token is not None:
-            add, values = f"{add}, s.delivery_token = %s", [*values, token]
+            more, values = f"{more}, s.delivery_token = %s", [*values, token]
         if skipped:
-            add = f"{add}, s.handed = s.message_offset NOT IN ({int_list(skipped)})"
+            more += f", s.handed = s.message_offset NOT IN ({int_list(skipped)})"
         if is_parked:
-            add = f"{add}, s.invisible_until = {PARKED_AT}"
-        return self._update(
-            cursor, f"s.acked = 1, s.in_flight = 0, s.acked_at = {NOW_MS}{add}", values, results
-        )
+            more += f", s.invisible_until = {PARKED_AT}"
+        return self._change(cursor, ACK, values, more, results)
 
     def put_back(self, cursor: CursorWrapper, delay_ms: int, error: str | None) -> int:
         """Deliver the messages again after ``delay_ms`` milliseconds. Return how many the holder still had.
 
         ``error`` is kept with the message and counts as a failed attempt. With None, the delivery is not counted.
         """
-        add, values = failures.appended(error)
-        counts = "s.failure_count = s.failure_count + 1" if error is not None else "s.handed = 0"
-        return self._update(
-            cursor,
-            f"{counts}, s.in_flight = 0, s.alone = 0, s.invisible_until = {NOW_MS} + %s{add}",
-            [delay_ms, *values],
-        )
+        more, values = append_error(error)
+        more += ", s.handed = 0" if error is None else COUNT_FAILURE
+        return self._change(cursor, PUT_BACK, [delay_ms, *values], more)
 
     def extend(self, cursor: CursorWrapper, visible_ms: int) -> int:
         """Keep the deliveries invisible for ``visible_ms`` milliseconds. Return how many the holder still had."""
-        return self._update(cursor, f"s.invisible_until = {NOW_MS} + %s", [visible_ms])
+        return self._change(cursor, EXTEND, [visible_ms])
 
     def mark_handed(self, cursor: CursorWrapper) -> int:
         """Record that handlers start on deliveries that were claimed ahead. Return how many the holder still had."""
-        return self._update(cursor, "s.handed = 1")
+        return self._change(cursor, MARK_HANDED)
 
     def end_quarantine(self, cursor: CursorWrapper) -> None:
         """Record that other messages now run as well. If the worker dies, no failed attempt is counted."""
-        self._update(cursor, "s.alone = 0")
+        self._change(cursor, END_QUARANTINE)
 
     def lock_unlocked(self, cursor: CursorWrapper) -> Deliveries:
         """Lock deliveries in flight, and their leases in share mode. Skip rows that another transaction has locked.

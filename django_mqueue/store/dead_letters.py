@@ -13,8 +13,8 @@ from . import garbage
 from .connection import session
 from .connection.dialect import NOW_MS, STATE_OF_MESSAGE, placeholders
 from .gates import locking_topic
-from .log import INSERT_COLUMNS, insert_values
-from .scheduling.parked_retries import without
+from .log import COPY_COLUMNS, insert_values
+from .parked_retries import without
 
 COLUMNS = (
     "offset", "partition", "id", "original_id", "payload", "metadata", "published_at", "failed_at",
@@ -139,4 +139,4 @@ class Redriven(NamedTuple):
 def append_redriven(cursor: CursorWrapper, topic: str, messages: Sequence[Redriven]) -> None:
     """Append messages to the log, each for its group only."""
     values = f"%s, %s, %s, %s, %s, {NOW_MS}, {NOW_MS}, {NOW_MS}, %s"
-    insert_values(cursor, topic, [(values, one) for one in messages], f"{INSERT_COLUMNS}, original_id")
+    insert_values(cursor, topic, [(values, one) for one in messages], COPY_COLUMNS)

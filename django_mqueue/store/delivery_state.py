@@ -1,4 +1,4 @@
-"""Delivery state, ``queue_delivery_state``: the progress of a group with each message."""
+"""Delivery state, ``queue_delivery_state``: the progress of a group with each message, and its errors."""
 
 from __future__ import annotations
 
@@ -9,13 +9,23 @@ from typing import Any, NamedTuple
 
 from django.db.backends.utils import CursorWrapper
 
-from . import failures
 from .connection import session
 from .connection.dialect import NOW_MS, STATE_OF_MESSAGE, flat, int_list, placeholders, union
 from .connection.session import Row
 
 NEWEST = 100
 """The number of messages of a partition that ``last_activities`` reads."""
+
+
+ERRORS_KEPT = 10
+"""The number of errors that a delivery state keeps, the newest ones."""
+ERROR_BYTES = 4096
+WORKER_DIED = "the worker died, or lost its lease, while it handled this message alone"
+
+_FAILED_ATTEMPT = (
+    f"JSON_OBJECT('at', {NOW_MS}, 'since', s.delivered_at, 'attempt', s.retry_count + 1, 'by', s.delivered_to,"
+    " 'error', %s)"
+)
 
 
 @dataclass(frozen=True)
@@ -54,10 +64,71 @@ def matching(receipts: Iterable[Receipt], table: str = "") -> tuple[str, list[st
     return f"({' OR '.join(conditions)})", [partition for partition, _ in offsets]
 
 
+def clip(error: str) -> str:
+    """Return an error's text, shortened to ``ERROR_BYTES``. The middle is cut: a traceback's end names the error."""
+    raw = error.encode("utf-8", "replace")
+    if len(raw) <= ERROR_BYTES:
+        return raw.decode()
+    half = ERROR_BYTES // 2 - 10
+    return raw[:half].decode("utf-8", "ignore") + "\n[...]\n" + raw[-half:].decode("utf-8", "ignore")
+
+
+def append_error(error: str | None) -> tuple[str, list[Any]]:
+    """Return an assignment that appends an error, with its parameters; an empty one without an error."""
+    if error is None:
+        return "", []
+    text = clip(error)
+    return f", s.errors = {appended_errors()}", [text, text]
+
+
+def appended_errors(entry: str = _FAILED_ATTEMPT) -> str:
+    """Return an expression that adds an entry to the errors and keeps the newest ``ERRORS_KEPT``.
+
+    ``entry``: an expression for the entry. With the default, pass the error's text twice.
+    """
+    one_more = f"JSON_ARRAY_APPEND(COALESCE(s.errors, JSON_ARRAY()), '$', {entry})"
+    return f"IF(COALESCE(JSON_LENGTH(s.errors), 0) >= {ERRORS_KEPT}, JSON_REMOVE({one_more}, '$[0]'), {one_more})"
+
+
 def _parked_value(what: str, otherwise: str) -> str:
     """Return an expression for a value of a parked retry's record. Other messages yield ``otherwise``."""
     found = f"COALESCE(JSON_EXTRACT(m.metadata, '$.retry.{what}'), {otherwise})"
     return f"IF(m.original_id IS NULL, {otherwise}, {found})"
+
+
+CLAIM_FRESH = (
+    "INSERT INTO queue_delivery_state (consumer_group, topic, partition_key, message_offset, acked, in_flight,"
+    " invisible_until, retry_count, failure_count, delivery_token, handed, alone, delivered_to, delivered_at,"
+    f" errors) SELECT %s, m.topic, m.partition_key, m.`offset`, 0, 1, {NOW_MS} + %s,"
+    f" {_parked_value('count', '0')}, {_parked_value('failures', '0')}, %s,"
+    f" m.`offset` IN ({{handed}}), 0, %s, {NOW_MS}, {_parked_value('errors', 'NULL')}"
+    " FROM queue_messages m FORCE INDEX (PRIMARY) WHERE m.`offset` IN ({offsets}) AND m.topic = %s"
+    " AND m.partition_key IN ({partitions}) AND m.consumer_group IN ('', %s)"
+    " ON DUPLICATE KEY UPDATE delivery_token = queue_delivery_state.delivery_token"
+)
+"""Finds the messages by their offsets, the primary key."""
+CLAIM_AGAIN = (
+    f"UPDATE queue_delivery_state s FORCE INDEX (PRIMARY) SET s.errors = IF(s.alone, {appended_errors()}, s.errors),"
+    " failure_count = failure_count + alone, retry_count = retry_count + handed, delivery_token = %s,"
+    f" in_flight = 1, handed = message_offset IN ({{handed}}), alone = %s,"
+    f" invisible_until = {NOW_MS} + %s, delivered_to = %s, delivered_at = {NOW_MS}"
+    " WHERE consumer_group = %s AND topic = %s AND ({which}) AND acked = 0"
+)
+"""Finds delivery state by its primary key. ``which``: ``_ONE_DUE``, and ``matching`` for quarantined deliveries."""
+_ONE_DUE = f"(partition_key = %s AND message_offset = %s AND in_flight = 0 AND invisible_until <= {NOW_MS})"
+CLAIMED = (
+    "SELECT m.`offset`, m.partition_key, m.id, m.payload, m.metadata, m.published_at, m.failed_at,"
+    " m.failure_count, m.last_error, m.original_topic, m.failed_group, m.original_id, s.retry_count,"
+    f" s.failure_count, s.errors, s.invisible_until, {NOW_MS}"
+    f" FROM queue_messages m FORCE INDEX (PRIMARY) STRAIGHT_JOIN {STATE_OF_MESSAGE}"
+    " WHERE m.`offset` IN ({offsets}) AND s.delivery_token = %s AND s.in_flight = 1 ORDER BY m.`offset`"
+)
+"""Finds the messages, then their delivery state, by their primary keys."""
+CLAIMED_COLUMNS = (
+    "offset", "partition", "id", "payload", "metadata", "published_at", "failed_at", "message_failure_count",
+    "message_last_error", "original_topic", "failed_group", "original_id", "retry_count", "failure_count",
+    "errors", "invisible_until", "now",
+)  # fmt: skip
 
 
 def claim_fresh(
@@ -71,15 +142,9 @@ def claim_fresh(
     """
     names, offsets = sorted({name for name, _ in fresh}), [offset for _, offset in fresh]
     cursor.execute(
-        "INSERT INTO queue_delivery_state (consumer_group, topic, partition_key, message_offset, acked, in_flight,"
-        " invisible_until, retry_count, failure_count, delivery_token, handed, alone, delivered_to, delivered_at,"
-        f" errors) SELECT %s, m.topic, m.partition_key, m.`offset`, 0, 1, {NOW_MS} + %s,"
-        f" {_parked_value('count', '0')}, {_parked_value('failures', '0')}, %s,"
-        f" m.`offset` IN ({int_list(handed or [0])}), 0, %s,"
-        f" {NOW_MS}, {_parked_value('errors', 'NULL')}"
-        f" FROM queue_messages m FORCE INDEX (PRIMARY) WHERE m.`offset` IN ({int_list(offsets)}) AND m.topic = %s"
-        f" AND m.partition_key IN ({placeholders(names)}) AND m.consumer_group IN ('', %s)"
-        " ON DUPLICATE KEY UPDATE delivery_token = queue_delivery_state.delivery_token",
+        CLAIM_FRESH.format(
+            handed=int_list(handed or [0]), offsets=int_list(offsets), partitions=placeholders(names)
+        ),
         [claim.group, claim.visible_ms, claim.token, claim.name, claim.topic, *names, claim.group],
     )
 
@@ -95,20 +160,12 @@ def claim_again(
 
     If a delivery ran alone and its worker died, this counts as a failed attempt.
     """
-    one_due = (
-        f"(partition_key = %s AND message_offset = %s AND in_flight = 0 AND invisible_until <= {NOW_MS})"
-    )
     condition, partitions = matching(quarantined)
-    which = " OR ".join([one_due] * len(due) + [f"in_flight = 1 AND {condition}"] * bool(quarantined))
+    which = " OR ".join([_ONE_DUE] * len(due) + [f"in_flight = 1 AND {condition}"] * bool(quarantined))
     cursor.execute(
-        "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY)"
-        " SET s.errors = IF(s.alone, " + failures.appended_errors() + ", s.errors),"
-        " failure_count = failure_count + alone, retry_count = retry_count + handed, delivery_token = %s,"
-        f" in_flight = 1, handed = message_offset IN ({int_list(handed or [0])}), alone = %s,"
-        f" invisible_until = {NOW_MS} + %s, delivered_to = %s, delivered_at = {NOW_MS}"
-        f" WHERE consumer_group = %s AND topic = %s AND ({which}) AND acked = 0",
+        CLAIM_AGAIN.format(handed=int_list(handed or [0]), which=which),
         [
-            failures.WORKER_DIED, failures.WORKER_DIED,
+            WORKER_DIED, WORKER_DIED,
             claim.token, claim.alone, claim.visible_ms, claim.name, claim.group, claim.topic, *flat(due), *partitions,
         ],
     )  # fmt: skip
@@ -132,23 +189,9 @@ def lock_in_flight(
     return found[0], found[1] - found[0]
 
 
-CLAIMED_COLUMNS = (
-    "offset", "partition", "id", "payload", "metadata", "published_at", "failed_at", "message_failure_count",
-    "message_last_error", "original_topic", "failed_group", "original_id", "retry_count", "failure_count",
-    "errors", "invisible_until", "now",
-)  # fmt: skip
-
-
 def claimed(cursor: CursorWrapper, group: str, offsets: Sequence[int], token: int) -> list[dict[str, Any]]:
     """Return the messages of a claim, in offset order, each a mapping by ``CLAIMED_COLUMNS``."""
-    cursor.execute(
-        "SELECT m.`offset`, m.partition_key, m.id, m.payload, m.metadata, m.published_at, m.failed_at,"
-        " m.failure_count, m.last_error, m.original_topic, m.failed_group, m.original_id, s.retry_count,"
-        f" s.failure_count, s.errors, s.invisible_until, {NOW_MS}"
-        f" FROM queue_messages m FORCE INDEX (PRIMARY) STRAIGHT_JOIN {STATE_OF_MESSAGE}"
-        f" WHERE m.`offset` IN ({int_list(offsets)}) AND s.delivery_token = %s AND s.in_flight = 1 ORDER BY m.`offset`",
-        [group, token],
-    )
+    cursor.execute(CLAIMED.format(offsets=int_list(offsets)), [group, token])
     return [dict(zip(CLAIMED_COLUMNS, row, strict=True)) for row in cursor.fetchall()]
 
 

@@ -21,6 +21,14 @@ how to change them."""
 _INDEX = "FORCE INDEX (queue_offsets_partition)"
 """Publishers and settling must use the same index. Publishers read only this index, so the server locks only its
 record. Through any other index, every slot would look free."""
+LOCK_SLOT = (
+    f"(SELECT %s FROM queue_offsets {_INDEX} WHERE consumer_group = '' AND topic = '' AND partition_key ="
+    f" CONCAT(%s, LPAD({NOW_MS} DIV {SLOT_MS} MOD {SLOTS}, 3, '0')) LOCK IN SHARE MODE)"
+)
+FREE_SLOTS = (
+    f"SELECT partition_key FROM queue_offsets {_INDEX} WHERE consumer_group = '' AND topic = ''"
+    " AND partition_key IN ({names}) FOR UPDATE SKIP LOCKED"
+)
 
 
 def gate_of(topic: str) -> int:
@@ -33,11 +41,7 @@ def slot_name(gate: int, slot: int) -> str:
 
 def locking_topic(topic: str) -> tuple[str, list[str]]:
     """Return a subselect that yields ``topic`` and locks the current slot, for the first row of an INSERT's VALUES."""
-    sql = (
-        f"(SELECT %s FROM queue_offsets {_INDEX} WHERE consumer_group = '' AND topic = '' AND partition_key ="
-        f" CONCAT(%s, LPAD({NOW_MS} DIV {SLOT_MS} MOD {SLOTS}, 3, '0')) LOCK IN SHARE MODE)"
-    )
-    return sql, [topic, slot_name(gate_of(topic), 0)[:-3]]
+    return LOCK_SLOT, [topic, slot_name(gate_of(topic), 0)[:-3]]
 
 
 def ensure(cursor: CursorWrapper) -> None:
@@ -61,11 +65,7 @@ def ensure(cursor: CursorWrapper) -> None:
 def free_slots(cursor: CursorWrapper, candidates: set[str]) -> set[str]:
     """Return the slots among ``candidates`` that no publisher holds at this moment. Never waits."""
     names = sorted(candidates)
-    cursor.execute(
-        f"SELECT partition_key FROM queue_offsets {_INDEX} WHERE consumer_group = '' AND topic = ''"
-        f" AND partition_key IN ({placeholders(names)}) FOR UPDATE SKIP LOCKED",
-        names,
-    )
+    cursor.execute(FREE_SLOTS.format(names=placeholders(names)), names)
     return {name for (name,) in cursor.fetchall()}
 
 

@@ -15,6 +15,16 @@ FORGET_DEAD_MS = 86_400_000
 _INDEX = "FORCE INDEX (queue_heartbeats_subscriber)"
 _ROW = " WHERE consumer_group = %s AND topic = %s AND subscriber_name = %s"
 _MINE = f"{_ROW} AND incarnation = %s FOR UPDATE SKIP LOCKED"
+HEARTBEAT = (
+    "INSERT INTO queue_subscriber_heartbeats"
+    " (id, consumer_group, topic, subscriber_name, incarnation, heartbeat_at, session_lock)"
+    f" SELECT id, consumer_group, topic, subscriber_name, incarnation, {NOW_MS}, {{session_lock}}"
+    f" FROM queue_subscriber_heartbeats {_INDEX}{_MINE} ON DUPLICATE KEY UPDATE"
+    " heartbeat_at = VALUES(heartbeat_at), deregistered_at = NULL,"
+    # Always true. It returns the session's number as ``lastrowid``.
+    " session_lock = IF(LAST_INSERT_ID(CONNECTION_ID()), VALUES(session_lock), '')"
+)
+"""Finds the row by ``queue_heartbeats_subscriber``, and updates it, because its primary key is a duplicate."""
 
 
 def announce(cursor: CursorWrapper, holder: Holder) -> str | None:
@@ -63,13 +73,7 @@ def beat(using: str, holder: Holder, *, is_leaving: bool = False) -> bool:
 
     def work(cursor: CursorWrapper) -> bool:
         cursor.execute(
-            "INSERT INTO queue_subscriber_heartbeats"
-            " (id, consumer_group, topic, subscriber_name, incarnation, heartbeat_at, session_lock)"
-            f" SELECT id, consumer_group, topic, subscriber_name, incarnation, {NOW_MS}, {name}"
-            f" FROM queue_subscriber_heartbeats {_INDEX}{_MINE} ON DUPLICATE KEY UPDATE"
-            " heartbeat_at = VALUES(heartbeat_at), deregistered_at = NULL,"
-            # Always true. It returns the session's number as ``lastrowid``.
-            " session_lock = IF(LAST_INSERT_ID(CONNECTION_ID()), VALUES(session_lock), '')",
+            HEARTBEAT.format(session_lock=name),
             [*params, holder.group, holder.topic, holder.name, holder.incarnation],
         )
         if cursor.rowcount and lock:

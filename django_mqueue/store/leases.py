@@ -35,6 +35,23 @@ Its parameters are group and topic, three times, and the lease duration. A renew
 ``queue_leases_renewed``. The old entry is read only if InnoDB has not purged it after a lease duration.
 """
 
+LOCK_OWNED = (
+    "SELECT l.partition_key FROM queue_offsets r FORCE INDEX (queue_offsets_partition)"
+    " STRAIGHT_JOIN queue_partition_leases l FORCE INDEX (queue_leases_partition)"
+    " ON l.consumer_group = r.consumer_group AND l.topic = r.topic"
+    " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = '' AND r.id = %s AND r.paused = 0"
+    f" AND r.scan_offset <> {REMOVING}"
+    " AND l.partition_key IN ({partitions}) AND l.holder = %s {locking}"
+)
+"""Finds the registration by ``queue_offsets_partition``, then the leases by ``queue_leases_partition``."""
+LOCK_UNLOCKED = (
+    "SELECT id FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
+    " WHERE consumer_group = %s AND topic = %s AND holder = %s FOR UPDATE SKIP LOCKED"
+)
+"""Finds the leases by ``queue_leases_holder``."""
+RENEW = f"UPDATE queue_partition_leases FORCE INDEX (PRIMARY) SET lease_renewed_at = {NOW_MS} WHERE id IN ({{ids}})"
+"""Finds the leases by their primary key, after ``LOCK_UNLOCKED``."""
+
 LeaseId = tuple[int, str]
 """A lease's row id and its partition."""
 
@@ -136,12 +153,7 @@ def lock_owned(
     found: list[set[str]] = []
     for locking in (for_share(cursor.db.alias), ""):
         cursor.execute(
-            "SELECT l.partition_key FROM queue_offsets r FORCE INDEX (queue_offsets_partition)"
-            " STRAIGHT_JOIN queue_partition_leases l FORCE INDEX (queue_leases_partition)"
-            " ON l.consumer_group = r.consumer_group AND l.topic = r.topic"
-            " WHERE r.consumer_group = %s AND r.topic = %s AND r.partition_key = '' AND r.id = %s AND r.paused = 0"
-            f" AND r.scan_offset <> {REMOVING}"
-            f" AND l.partition_key IN ({placeholders(partitions)}) AND l.holder = %s {locking}",
+            LOCK_OWNED.format(partitions=placeholders(partitions), locking=locking),
             [holder.group, holder.topic, generation, *sorted(partitions), holder.incarnation],
         )
         found.append({partition for (partition,) in cursor.fetchall()})
@@ -159,11 +171,7 @@ def renew(using: str, holder: Holder) -> int:
     def work(cursor: CursorWrapper) -> int:
         mine = _lock_unlocked(cursor, holder)
         if mine:
-            cursor.execute(
-                f"UPDATE queue_partition_leases FORCE INDEX (PRIMARY) SET lease_renewed_at = {NOW_MS}"
-                f" WHERE id IN ({placeholders(mine)})",
-                mine,
-            )
+            cursor.execute(RENEW.format(ids=placeholders(mine)), mine)
         return len(mine)
 
     return session.run(using, work)
@@ -171,11 +179,7 @@ def renew(using: str, holder: Holder) -> int:
 
 def _lock_unlocked(cursor: CursorWrapper, holder: Holder) -> list[int]:
     """Lock this holder's leases that no other transaction has locked. Return their ids."""
-    cursor.execute(
-        "SELECT id FROM queue_partition_leases FORCE INDEX (queue_leases_holder)"
-        " WHERE consumer_group = %s AND topic = %s AND holder = %s FOR UPDATE SKIP LOCKED",
-        [holder.group, holder.topic, holder.incarnation],
-    )
+    cursor.execute(LOCK_UNLOCKED, [holder.group, holder.topic, holder.incarnation])
     return [int(number) for (number,) in cursor.fetchall()]
 
 

@@ -21,10 +21,17 @@ from .queries.skip_scan import NEWEST, partitions
 INSERT_COLUMNS = (
     "topic, partition_key, id, consumer_group, payload, metadata, available_at, created_at, published_at"
 )
-INSERT = f"INSERT INTO queue_messages ({INSERT_COLUMNS}) VALUES "
+COPY_COLUMNS = f"{INSERT_COLUMNS}, original_id"
 DUPLICATE_FLAG = 1 << 62
 """Added to the offset in LAST_INSERT_ID if the row existed before. So one round trip returns the offset and this fact.
 """
+INSERT = "INSERT INTO queue_messages ({columns}) VALUES {rows}"
+"""The first row's topic is ``gates.LOCK_SLOT``, which reads ``queue_offsets_partition``."""
+INSERT_ONCE = (
+    f"INSERT INTO queue_messages ({INSERT_COLUMNS}) VALUES ({{gate}}, {{row}}) ON DUPLICATE KEY UPDATE"
+    f" available_at = IF(LAST_INSERT_ID(`offset` + {DUPLICATE_FLAG}), available_at, available_at)"
+)
+"""Finds a duplicate by ``queue_messages_dedupe``. ``gate``: ``gates.LOCK_SLOT``."""
 
 _REGISTERED = f"(SELECT consumer_group FROM queue_offsets {GROUP_ROW})"
 """The group's name, or NULL if the group is not registered; then the INSERT fails."""
@@ -80,7 +87,7 @@ def insert_values(
     gate, gate_params = locking_topic(topic)
     values = ", ".join(f"({'%s' if number else gate}, {sql})" for number, (sql, _) in enumerate(rows))
     params = flat([topic, *row] for _, row in rows)[1:]  # The gate yields the first row's topic.
-    cursor.execute(f"INSERT INTO queue_messages ({columns}) VALUES {values}", [*gate_params, *params])
+    cursor.execute(INSERT.format(columns=columns, rows=values), [*gate_params, *params])
     return int(cursor.lastrowid)
 
 
@@ -91,11 +98,7 @@ def insert_once(cursor: CursorWrapper, topic: str, row: NewRow) -> tuple[int, bo
         if stored is not None:
             return stored, False
     gate, gate_params = locking_topic(topic)
-    cursor.execute(
-        f"{INSERT} ({gate}, {row.sql}) ON DUPLICATE KEY UPDATE"
-        f" available_at = IF(LAST_INSERT_ID(`offset` + {DUPLICATE_FLAG}), available_at, available_at)",
-        [*gate_params, *row.params(topic)],
-    )
+    cursor.execute(INSERT_ONCE.format(gate=gate, row=row.sql), [*gate_params, *row.params(topic)])
     offset = int(cursor.lastrowid)
     return (offset, True) if offset < DUPLICATE_FLAG else (offset - DUPLICATE_FLAG, False)
 
@@ -163,6 +166,20 @@ def newest_mark(using: str, topic: str) -> MessageIdentity:
 
 DUE = 0
 """The offset in a row of ``tails`` that reports the next due scheduled message."""
+TAIL = (
+    "SELECT topic, `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_tail)"
+    " WHERE topic = %s AND `offset` > %s ORDER BY `offset` LIMIT {limit:d}) UNION ALL ("
+    f"SELECT %s, {DUE}, available_at - {NOW_MS}, '' FROM queue_messages FORCE INDEX (queue_messages_due)"
+    " WHERE topic = %s AND failed_group IS NULL AND original_id IS NULL ORDER BY available_at LIMIT 1"
+)
+"""Reads ``queue_messages_tail`` above the offset, and the first entry of ``queue_messages_due``. For ``union``."""
+FIRST_ROWS = (
+    "SELECT m.partition_key, m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_partition)"
+    f" LEFT JOIN {STATE_OF_MESSAGE}"
+    " WHERE m.topic = %s AND m.partition_key = %s AND m.`offset` > %s AND m.consumer_group IN ('', %s)"
+    " AND s.message_offset IS NULL ORDER BY m.`offset` LIMIT {limit:d}"
+)
+"""Reads ``queue_messages_partition`` above the offset, and looks up delivery state by its primary key."""
 
 
 def tails(using: str, positions: Sequence[tuple[str, int]], limit: int) -> list[Row]:
@@ -170,16 +187,8 @@ def tails(using: str, positions: Sequence[tuple[str, int]], limit: int) -> list[
 
     For the next due scheduled message of each topic there is a row (topic, ``DUE``, milliseconds until then, '').
     """
-    tail = (
-        "SELECT topic, `offset`, partition_key, consumer_group FROM queue_messages FORCE INDEX (queue_messages_tail)"
-        f" WHERE topic = %s AND `offset` > %s ORDER BY `offset` LIMIT {limit:d}"
-    )
-    due = (
-        f"SELECT %s, {DUE}, available_at - {NOW_MS}, '' FROM queue_messages FORCE INDEX (queue_messages_due)"
-        " WHERE topic = %s AND failed_group IS NULL AND original_id IS NULL ORDER BY available_at LIMIT 1"
-    )
     params = flat([topic, position, topic, scheduled_topic(topic)] for topic, position in positions)
-    return session.fetch(using, union(f"{tail}) UNION ALL ({due}", len(positions)), params)
+    return session.fetch(using, union(TAIL.format(limit=limit), len(positions)), params)
 
 
 def within(
@@ -210,8 +219,8 @@ def unleased_partitions_with_backlog(
     using: str, group: str, topic: str, start: int, after: str, limit: int
 ) -> tuple[list[str], str]:
     """Return partitions after ``after`` with a backlog and no lease, and where to continue ('' at the end)."""
-    names = partitions(topic).next(using, after, limit)
-    if not names:
+    found = partitions(topic).next(using, after, limit)
+    if not found:
         return [], ""
     rows = session.fetch(
         using,
@@ -221,24 +230,19 @@ def unleased_partitions_with_backlog(
         " LEFT JOIN queue_offsets o FORCE INDEX (queue_offsets_partition)"
         " ON o.consumer_group = %s AND o.topic = %s AND o.partition_key = p.partition_key"
         f" WHERE l.id IS NULL AND ({NEWEST}) > GREATEST(COALESCE(o.offset_acked, 0), %s)",
-        [json.dumps(names), group, topic, group, topic, topic, start],
+        [json.dumps(found), group, topic, group, topic, topic, start],
     )
     with_backlog = {partition for (partition,) in rows}
-    return [name for name in names if name in with_backlog], names[-1] if len(names) == limit else ""
+    return [name for name in found if name in with_backlog], found[-1] if len(found) == limit else ""
 
 
 def first_rows(
     using: str, group: str, topic: str, positions: Sequence[tuple[str, int]], limit: int
 ) -> list[tuple[str, int]]:
     """Return (partition, offset) of the group's first rows above each position that have no delivery state."""
-    branch = (
-        "SELECT m.partition_key, m.`offset` FROM queue_messages m FORCE INDEX (queue_messages_partition)"
-        f" LEFT JOIN {STATE_OF_MESSAGE}"
-        " WHERE m.topic = %s AND m.partition_key = %s AND m.`offset` > %s AND m.consumer_group IN ('', %s)"
-        f" AND s.message_offset IS NULL ORDER BY m.`offset` LIMIT {limit:d}"
-    )
+    query = union(FIRST_ROWS.format(limit=limit), len(positions))
     params = flat([group, topic, partition, offset, group] for partition, offset in positions)
-    return [(p, int(o)) for p, o in session.fetch(using, union(branch, len(positions)), params)]
+    return [(partition, int(offset)) for partition, offset in session.fetch(using, query, params)]
 
 
 def times_near(using: str, topic: str, offset: int, upto: int, limit: int) -> tuple[int, int] | None:

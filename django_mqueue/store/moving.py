@@ -10,8 +10,9 @@ from typing import Any
 from django.db.backends.utils import CursorWrapper
 
 from ..policy.outcomes import REMOVED_BY_HAND
-from . import failures, leases
+from . import leases
 from .connection.dialect import NOW_MS, flat
+from .delivery_state import ERRORS_KEPT, appended_errors
 from .offsets import REMOVING
 
 AT_THE_FRONT = 2
@@ -69,7 +70,7 @@ def finish_waiting(
     """Acknowledge messages that wait for a retry, as removed by hand. A new token makes late acks stale."""
     cursor.execute(
         "UPDATE queue_delivery_state s FORCE INDEX (PRIMARY)"
-        f" SET s.errors = {failures.appended_errors(_REMOVAL)}, s.acked = 1, s.acked_at = {NOW_MS},"
+        f" SET s.errors = {appended_errors(_REMOVAL)}, s.acked = 1, s.acked_at = {NOW_MS},"
         " s.delivery_token = %s"
         f" WHERE s.consumer_group = %s AND s.topic = %s AND ({_each(messages)}) AND s.acked = 0 AND s.in_flight = 0",
         [token, group, topic, *flat(messages)],
@@ -92,7 +93,7 @@ def insert_acknowledged(
 ) -> set[int]:
     """Insert an acknowledged delivery state for each message that has none. Return their offsets."""
     errors = f"JSON_ARRAY_APPEND(%s, '$', {_REMOVAL})"
-    newest = [replace(m, errors=m.errors[1 - failures.ERRORS_KEPT :]) for m in messages]
+    newest = [replace(m, errors=m.errors[1 - ERRORS_KEPT :]) for m in messages]
     return _begin(cursor, group, topic, newest, token, f"1, {NOW_MS}, {NOW_MS}", errors)
 
 

@@ -1,4 +1,4 @@
-"""Watermarks, registrations and the rows of topics, in ``queue_offsets``."""
+"""Registrations of groups, and the rows of topics, in ``queue_offsets``. ``positions`` has its rows of partitions."""
 
 from __future__ import annotations
 
@@ -48,14 +48,6 @@ class Registration:
 
 READS_LOG, REMOVING = -1, -2
 """Values of a registration's ``scan_offset``: the group reads the log directly; its ``removal`` is not finished."""
-
-
-@dataclass(frozen=True)
-class Position:
-    """A group's position: all up to ``acked`` is acknowledged, and all up to ``scanned`` was delivered."""
-
-    acked: int
-    scanned: int
 
 
 def registration(using: str, group: str, topic: str) -> Registration | None:
@@ -291,6 +283,11 @@ def pauses(using: str, topic: str) -> dict[str, bool]:
     return {group: one.paused for group, one in registrations(using, topic).items() if not one.reads_log}
 
 
+def delivery_starts(using: str, topic: str) -> dict[str, int]:
+    """Return the start offset of each registered group that messages are delivered to."""
+    return {group: one.start for group, one in registrations(using, topic).items() if not one.reads_log}
+
+
 def unregister(cursor: CursorWrapper, group: str, topic: str, *, members_stay: bool = False) -> bool:
     """Delete a group's registration and heartbeats. Return whether it was registered. ``removal`` deletes the rest.
 
@@ -306,22 +303,3 @@ def unregister(cursor: CursorWrapper, group: str, topic: str, *, members_stay: b
             [group, topic],
         )
     return was_registered
-
-
-def positions(
-    using: str, group: str, topic: str, partitions: Sequence[str], start: int
-) -> dict[str, Position]:
-    """Return the position of each partition. A partition without a row is at the registration's ``start``."""
-    rows = session.fetch(
-        using,
-        "SELECT partition_key, offset_acked, scan_offset FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        f" WHERE consumer_group = %s AND topic = %s AND partition_key IN ({placeholders(partitions)})",
-        [group, topic, *partitions],
-    )
-    found = {partition: position(start, acked, scanned) for partition, acked, scanned in rows}
-    return {p: found.get(p, Position(start, start)) for p in partitions}
-
-
-def position(start: int, acked: int, scanned: int) -> Position:
-    """Return the position of a row, in a group that begins at ``start``."""
-    return Position(max(int(acked), start), max(int(acked), int(scanned), start))

@@ -20,10 +20,10 @@ from ..messages import Message, OutgoingMessage
 from ..policy.durations import moment
 from ..policy.names import scheduled_topic
 from ..service.publish import publish_once
+from ..store import schedule
 from ..store.connection import errors, session
 from ..store.queries import job_rows
 from ..store.queries.group_rows import now_ms
-from ..store.scheduling import schedule
 from .backend import MQueueBackend
 from .compat import Task, TaskResult, TaskResultDoesNotExist, TaskResultStatus, task_enqueued
 from .job_ids import GROUP, PAUSED, JobId

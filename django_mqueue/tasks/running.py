@@ -15,7 +15,7 @@ from ..exceptions import Postpone, Reject
 from ..messages import Message
 from ..policy.durations import moment
 from ..protocol.delivery import Delivery
-from ..store.failures import WORKER_DIED
+from ..store.delivery_state import WORKER_DIED
 from ..workers.handler_calls import Exhausted
 from ..workers.registry import Limits
 from .backend import MQueueBackend, backend_named

@@ -27,11 +27,11 @@ from ..service.registration import subscribe
 from ..service.requesting import inline_handlers
 from ..service.subscription import default_name
 from ..stats.topic_list import with_originals
+from ..store import schedule
 from ..store.connection import session
-from ..store.connection.moved_clock import moved_clock
-from ..store.queries import topic_index
+from ..store.connection.session_variables import moved_clock
+from ..store.queries import skip_scan
 from ..store.queries.group_rows import now_ms
-from ..store.scheduling import schedule
 from ..workers import connection_cleanup
 from ..workers.executor import verdicts
 from ..workers.handler_calls import HandlerCall
@@ -154,7 +154,7 @@ class _Drain:
         """
         if not self._without_messages:
             return False
-        stored = with_originals(topic_index.in_log(self.using))
+        stored = with_originals(skip_scan.topics_in_log(self.using))
         fresh = [handler for handler in self._without_messages if handler.topic in stored]
         for handler in fresh:
             options = handler.options(self.using, eager=True)

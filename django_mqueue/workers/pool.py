@@ -22,7 +22,7 @@ from django.db import connections, reset_queries
 
 from ..exceptions import TimeLimitExceeded
 from ..protocol.acknowledging.acknowledger import Acknowledger
-from ..store.connection.autocommit import lazy_autocommit
+from ..store.connection.session_variables import lazy_autocommit
 from .executor import UNKNOWN_ERROR, execute
 from .handler_calls import HandlerCall, Outcome, describe, verdicts_on
 from .registry import Handler

@@ -28,9 +28,8 @@ from ..protocol.waking.polling import Polling
 from ..service.actions import this_process
 from ..service.subscription import default_name, refuse_in_transaction, stop_safely
 from ..store.connection import errors, session
-from ..store.connection.autocommit import lazy_autocommit
-from ..store.connection.program import named_sessions
 from ..store.connection.session_lock import worker_session
+from ..store.connection.session_variables import lazy_autocommit, named_sessions
 from .call_starter import CallStarter
 from .joined_subscribers import JoinedSubscribers
 from .liveness import LivenessFile

@@ -12,7 +12,7 @@ from ..messages import Message
 from ..policy.backoff import ExponentialBackoff, policy_of
 from ..policy.durations import DURATION_MAX_MS, moment_ms
 from ..protocol.delivery import Delivery
-from ..store.failures import WORKER_DIED
+from ..store.delivery_state import WORKER_DIED
 from ..store.queries import job_rows
 from ..store.queries.group_rows import now_ms
 from ..workers.handler_calls import Exhausted

@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from .. import conf
 from ..models import BINARY, key_column
 from ..policy.durations import moment
-from ..store.connection.snapshots import latest_rows
+from ..store.connection.session import latest_rows
 from ..store.queries.group_rows import now_ms
 from . import registry, states, steps
 from .fields import MomentField

@@ -16,7 +16,7 @@ from ..policy.durations import moment, moment_ms, to_ms
 from ..policy.encoding import check_whole_numbers
 from ..service.publish import publish
 from ..store.connection.errors import is_retriable
-from ..store.connection.snapshots import latest_rows
+from ..store.connection.session import latest_rows
 from ..store.queries.group_rows import now_ms
 from . import states
 from .rights import refusal, verbs_for

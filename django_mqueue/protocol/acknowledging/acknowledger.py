@@ -18,13 +18,11 @@ from ...exceptions import StaleDelivery
 from ...policy import names
 from ...policy.durations import to_ms
 from ...policy.ids import new_token, uuid7
-from ...store import dead_letters
+from ...store import dead_letters, parked_retries
 from ...store.acknowledgements import Deliveries, State
 from ...store.connection import session
-from ...store.delivery_state import Receipt
-from ...store.failures import clip
-from ...store.scheduling import parked_retries
-from ...store.scheduling.parked_retries import ParkedRetry
+from ...store.delivery_state import Receipt, clip
+from ...store.parked_retries import ParkedRetry
 from .. import events
 from ..consumer_state import ConsumerState
 from ..delivery import Delivery

@@ -15,7 +15,7 @@ from ...policy.requests import Box, check_headers
 from ...store import replies
 from ...store.connection import session
 from ...store.connection.second_connection import outside_snapshot
-from ...store.failures import clip
+from ...store.delivery_state import clip
 from ..waking import commits
 
 if TYPE_CHECKING:

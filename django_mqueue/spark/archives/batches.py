@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from ...exceptions import LogGap
-from ...store.queries import unfinished
+from ...store import offsets
 from ..database.finished import finished_upto
 from ..reader.options import ReadOptions, Table
 from ..reader.planning import ends, ranges
@@ -57,9 +57,9 @@ class Planner:
         finished = [self._finished(using, s, upto) for s, upto in zip(states, messages, strict=True)]
         history = self._ends(using, "deliveries", states, finished)
         found = []
-        for state, *offsets in zip(states, messages, dead_letters, history, strict=True):
+        for state, *ends_now in zip(states, messages, dead_letters, history, strict=True):
             upto: dict[Table, int] = {
-                "messages": offsets[0], "dead_letters": offsets[1], "deliveries": offsets[2],
+                "messages": ends_now[0], "dead_letters": ends_now[1], "deliveries": ends_now[2],
             }  # fmt: skip
             if upto != state.upto:
                 position = max(state.position, min(upto["messages"], upto["deliveries"]))
@@ -74,7 +74,7 @@ class Planner:
         for table, options in self._options.items():
             above, upto = before.upto[table], after.upto[table]
             if table == "deliveries":
-                groups = tuple(sorted(unfinished.groups(using, before.topic))) if above < upto else ()
+                groups = tuple(sorted(offsets.delivery_starts(using, before.topic))) if above < upto else ()
                 if not groups:
                     continue
                 options = replace(options, groups=groups)

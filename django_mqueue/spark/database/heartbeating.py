@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from ...store import heartbeats
-from ...store.connection.timeouts import lock_waits_of_a_second
+from ...store.connection.session_variables import lock_waits_of_a_second
 from ...store.leases import Holder
 from ..connecting import ConnectionParameters, connected
 from . import following

@@ -10,8 +10,8 @@ from ...exceptions import LogGap
 from ...policy.names import TOPIC_MAX
 from ...service.registration import groups_of
 from ...store import offsets as positions
+from ...store import parked_retries as parked
 from ...store.queries import group_rows
-from ...store.scheduling import parked_retries as parked
 from ..archives.requests import TABLES
 from ..connecting import connected, connecting
 from ..errors import NoSuchTopic

@@ -10,7 +10,7 @@ from django.db.backends.utils import CursorWrapper
 from ...store import log
 from ...store.connection import session
 from ...store.log import MessageIdentity
-from ...store.queries import topic_index
+from ...store.queries import skip_scan
 from .pages import targets_condition
 
 PAGE = 10_000
@@ -26,7 +26,7 @@ _RANGE = (
 def topics(using: str, topic: str | None = None) -> set[str]:
     """Return all topics that hold a message or ever had a subscription. ``topic``: check only this topic."""
     which, params = ("= %s", [topic]) if topic is not None else ("> ''", [])
-    found = topic_index.in_log(using) if topic is None else [topic] if log.newest(using, topic) else []
+    found = skip_scan.topics_in_log(using) if topic is None else [topic] if log.newest(using, topic) else []
     rows = session.fetch(
         using,
         "SELECT topic FROM queue_offsets FORCE INDEX (queue_offsets_partition)"

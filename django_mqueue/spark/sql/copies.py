@@ -116,7 +116,7 @@ def reserve(cursor: CursorWrapper, topic: str, name: str, duration_us: int) -> i
 def insert(cursor: CursorWrapper, topic: str, copies: Sequence[Copy]) -> int:
     """Append copies to the log, as ``log.insert`` does. Return the first copy's offset; the others follow it."""
     rows = [(f"{copy.row.sql}, %s", [*copy.row.params(topic), copy.original_id]) for copy in copies]
-    return log.insert_values(cursor, topic, rows, f"{log.INSERT_COLUMNS}, original_id")
+    return log.insert_values(cursor, topic, rows, log.COPY_COLUMNS)
 
 
 def _mark(row: Row) -> Mark:

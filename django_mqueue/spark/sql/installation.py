@@ -9,7 +9,6 @@ import secrets
 from dataclasses import dataclass
 
 from ...store.connection import session
-from ...store.queries import unfinished
 from . import copies
 
 ROW = "installation"
@@ -35,5 +34,5 @@ def identify(using: str) -> Installation:
     server = session.fetch(using, "SHOW VARIABLES WHERE Variable_name IN ('server_uuid', 'server_uid')")
     return Installation(
         f"{found.position:016x}{found.number:016x}",
-        f"{server[0][1] if server else ''}/{unfinished.database(using)}",
+        f"{server[0][1] if server else ''}/{session.database_name(using)}",
     )

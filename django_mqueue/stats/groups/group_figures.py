@@ -10,7 +10,7 @@ from ...policy.durations import moment, moment_or_none
 from ...policy.names import scheduled_topic
 from ...store import removal
 from ...store.connection import session
-from ...store.queries import bounded_counts, group_positions, group_rows
+from ...store.queries import bounded_counts, group_rows, group_summaries
 from ..activity import Activity, activity
 from ..results import AT_LEAST, LATELY, Figure, GroupFigures, cap_for, capped, row_cap
 from .backlog import Backlog, backlogs
@@ -35,11 +35,11 @@ class _Groups:
         self.using, self.pairs, self.now = using, pairs, group_rows.now_ms(using)
         self.row_cap = count_limit or row_cap(len(pairs))
         topics, groups = sorted({topic for topic, _ in pairs}), sorted({group for _, group in pairs})
-        self.registered = group_positions.registrations(using, topics, groups)
+        self.registered = group_summaries.registrations(using, topics, groups)
         unknown = [pair for pair in pairs if pair not in self.registered]
         self.removing = removal.unfinished_among(using, unknown) if unknown else set[Pair]()
         self.removing.update(pair for pair, one in self.registered.items() if one.resetting)
-        self.alive = group_positions.alive(
+        self.alive = group_summaries.alive(
             using, [(topic, group, conf.lease_ms(topic)) for topic, group in pairs]
         )
         starts = {

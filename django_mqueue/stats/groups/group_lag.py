@@ -8,7 +8,7 @@ from ...policy.durations import moment_or_none
 from ...policy.names import key_of
 from ...store import removal
 from ...store.connection import session
-from ...store.queries import group_positions, partition_progress
+from ...store.queries import group_summaries, partition_progress
 from ...store.queries.partition_progress import PartitionSearch, Progress
 from ..results import AT_LEAST, Figure, Lag, PartitionLag, cap_for, total
 from .backlog import PARTITIONS_READ, backlogs, read_positions
@@ -23,7 +23,7 @@ def lag(using: str, topic: str, group: str, limit: int, count_limit: int | None)
     """Return the lag of a group: the total, and the ``limit`` partitions with the most messages."""
     pair = (topic, group)
     with session.raises_not_migrated(using):
-        registered = group_positions.registrations(using, [topic], [group]).get(pair)
+        registered = group_summaries.registrations(using, [topic], [group]).get(pair)
         removing = registered.resetting if registered else pair in removal.unfinished_among(using, [pair])
         if registered is None or removing:
             return Lag(topic, group, Figure(0), (), 0, False, removing)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ... import conf
 from ...policy.durations import moment, moment_or_none
 from ...store.connection import session
-from ...store.queries import group_positions, group_rows
+from ...store.queries import group_rows, group_summaries
 from ..results import ALIVE, AT_LEAST, EXACT, LEFT, SILENT, Figure, SubscriberFigures
 from .backlog import LEASES, OPEN, opened
 
@@ -17,8 +17,8 @@ def subscribers(using: str, topic: str, group: str) -> list[SubscriberFigures]:
     """Return the members of a group by name, including members that left or are silent, if there is room."""
     with session.raises_not_migrated(using):
         now, lease_ms = group_rows.now_ms(using), conf.lease_ms(topic)
-        members = group_positions.members(using, group, topic, MEMBERS)
-        leases = group_positions.holders(using, group, topic, LEASES)
+        members = group_summaries.members(using, group, topic, MEMBERS)
+        leases = group_summaries.holders(using, group, topic, LEASES)
         rows = opened(using, topic, group)
     delivered_at: dict[str, list[int]] = {}
     for row in rows:

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from django.db import connections
 
 from . import session
-from .snapshots import WITHOUT_SNAPSHOTS
 
 _numbers = itertools.count(1)
 
@@ -34,7 +33,7 @@ def outside_snapshot(using: str) -> Iterator[str]:
 def keeps_snapshot(using: str) -> bool:
     """Return whether a transaction is open that reads from a snapshot. It also locks gaps between rows."""
     level = getattr(connections[using], "isolation_level", None)
-    return session.in_transaction(using) and level not in WITHOUT_SNAPSHOTS
+    return session.in_transaction(using) and level not in session.WITHOUT_SNAPSHOTS
 
 
 @contextmanager

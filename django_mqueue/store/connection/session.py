@@ -6,7 +6,7 @@ import random
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -17,15 +17,19 @@ from django.db.backends.utils import CursorWrapper
 
 from ... import instruments
 from ...exceptions import NotMigrated
+from ...policy.batching import batches
 from . import errors
-from .dialect import CHARSET
-from .snapshots import latest_rows
+from .dialect import CHARSET, flat, union
 
 Result = TypeVar("Result")
 Work = Callable[[CursorWrapper], Result]
 Row = tuple[Any, ...]
 
 ATTEMPTS = 10
+_SNAPSHOT_ISOLATION = "innodb_snapshot_isolation"
+WITHOUT_SNAPSHOTS = ("read committed", "read uncommitted")
+BRANCHES = 50
+"""The maximum number of topics or groups in one statement."""
 
 
 def in_transaction(using: str) -> bool:
@@ -57,6 +61,43 @@ def calls_hooks(using: str) -> bool:
     """Return whether Django calls ``on_commit`` hooks when, and only when, the caller's transaction commits."""
     connection = connections[using]
     return connection.in_atomic_block and connection.commit_on_exit
+
+
+@contextmanager
+def latest_rows(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """Let the statements in this block lock and write what is committed now, as MySQL does at every isolation level.
+
+    With ``innodb_snapshot_isolation`` (MariaDB 11.6.2), a transaction at REPEATABLE READ fails if it locks a row that
+    has changed since its first read (``errors.RECORD_CHANGED``). So a lease's renewal would make an ack fail.
+    The queue does not need this check, because it compares tokens.
+    """
+    if not _fails_on_changes(connection):
+        yield
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET SESSION {_SNAPSHOT_ISOLATION} = OFF")
+    raw = connection.connection
+    try:
+        yield
+    finally:
+        if connection.connection is raw:
+            # A raw cursor, because Django refuses statements in a transaction that can only be rolled back.
+            with suppress(Error, raw.Error), raw.cursor() as cursor:
+                cursor.execute(f"SET SESSION {_SNAPSHOT_ISOLATION} = ON")
+
+
+def _fails_on_changes(connection: Any) -> bool:
+    """Return whether snapshot isolation is on, and the isolation level uses snapshots. Query each connection once."""
+    if not getattr(connection, "mysql_is_mariadb", False) or connection.isolation_level in WITHOUT_SNAPSHOTS:
+        return False
+    checked, fails = getattr(connection, "_mqueue_snapshot", (None, False))
+    if checked is None or checked is not connection.connection:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW SESSION VARIABLES WHERE Variable_name = %s", [_SNAPSHOT_ISOLATION])
+            row = cursor.fetchone()  # None: the server is too old to have it.
+        fails = row is not None and str(row[1]) == "ON"
+        connection._mqueue_snapshot = (connection.connection, fails)
+    return bool(fails)
 
 
 def run(using: str, work: Work[Result], *, level: str = "READ COMMITTED") -> Result:
@@ -118,6 +159,26 @@ def fetch(using: str, sql: str, params: Sequence[Any] = ()) -> list[Row]:
     if key not in cached:
         cached[key] = run_statement(using, work, locks=False)
     return list(cached[key])
+
+
+def database_name(using: str) -> str:
+    """Return the name of a connection's database."""
+    return str(fetch(using, "SELECT DATABASE()")[0][0])
+
+
+def fetch_each(
+    using: str, query: str, params: Sequence[Sequence[Any]], at_once: int = BRANCHES
+) -> list[list[Sequence[Any]]]:
+    """Run the query for each list of parameters. Return the rows of each, without their first column.
+
+    The first column and first parameter of the query are the number of the list.
+    """
+    found: list[list[Sequence[Any]]] = [[] for _ in params]
+    for some in batches([*enumerate(params)], at_once):
+        numbered = flat([number, *values] for number, values in some)
+        for number, *row in fetch(using, union(query, len(some)), numbered):
+            found[int(number)].append(row)
+    return found
 
 
 _cached_rows: ContextVar[dict[tuple[Any, ...], list[Row]] | None] = ContextVar("cached_rows", default=None)

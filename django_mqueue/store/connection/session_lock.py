@@ -22,7 +22,7 @@ from django.db import DatabaseError, connections
 
 from . import errors
 from .dialect import is_mariadb
-from .timeouts import worker_timeouts
+from .session_variables import worker_timeouts
 
 logger = logging.getLogger("django_mqueue")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..connection.dialect import IN_TOPIC
-from .branches import fetch_each
+from ..connection.session import fetch_each
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,18 @@ from ..heartbeats import Member
 from ..leases import COUNTS
 from ..offsets import Registration, parse_registration
 
+DISCOVERY = (
+    "SELECT 'offsets', consumer_group, '', id, offset_acked, paused, updated_at, scan_offset"
+    " FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
+    " WHERE consumer_group IN ('', %s) AND topic = %s AND partition_key = ''"
+    f" UNION ALL SELECT 'member', subscriber_name, incarnation, {NOW_MS} - heartbeat_at,"
+    f" {{lock_is_free}}, RIGHT(session_lock, 1) = '{session_lock.LEAVING}', 0, 0 FROM queue_subscriber_heartbeats"
+    f" WHERE consumer_group = %s AND topic = %s AND deregistered_at IS NULL AND heartbeat_at > {NOW_MS} - %s"
+    f" UNION ALL SELECT 'leases', '', '', {COUNTS}, {NOW_MS}, 0, 0"
+)
+"""Finds the registration and the topic's row by ``queue_offsets_partition``, the members by
+``queue_heartbeats_subscriber``, which the server chooses, and the leases by the indexes that ``COUNTS`` names."""
+
 
 @dataclass(frozen=True)
 class Discovery:
@@ -31,14 +43,7 @@ def read(using: str, group: str, topic: str, lease_ms: int) -> Discovery:
     """Read the registration, the settled offset, the members and the number of leases of a group. Takes no lock."""
     rows = session.fetch(
         using,
-        "SELECT 'offsets', consumer_group, '', id, offset_acked, paused, updated_at, scan_offset"
-        " FROM queue_offsets FORCE INDEX (queue_offsets_partition)"
-        " WHERE consumer_group IN ('', %s) AND topic = %s AND partition_key = ''"
-        f" UNION ALL SELECT 'member', subscriber_name, incarnation, {NOW_MS} - heartbeat_at,"
-        f" {session_lock.is_free(using)}, RIGHT(session_lock, 1) = '{session_lock.LEAVING}', 0, 0"
-        " FROM queue_subscriber_heartbeats"
-        f" WHERE consumer_group = %s AND topic = %s AND deregistered_at IS NULL AND heartbeat_at > {NOW_MS} - %s"
-        f" UNION ALL SELECT 'leases', '', '', {COUNTS}, {NOW_MS}, 0, 0",
+        DISCOVERY.format(lock_is_free=session_lock.is_free(using)),
         [group, topic, group, topic, lease_ms, *[group, topic] * 3, lease_ms],
     )
     found = {name: numbers for kind, name, _, *numbers in rows if kind == "offsets"}

@@ -16,7 +16,7 @@ from ...policy.outcomes import PARKED_AT
 from .. import offsets
 from ..connection import session
 from ..connection.dialect import STATE_OF_MESSAGE
-from ..scheduling.parked_retries import PARKED
+from ..parked_retries import PARKED
 
 LAST = "~"
 """Sorts after every other character that job ids contain."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ...policy.batching import PER_STATEMENT
 from ..connection import session
 from ..connection.dialect import NOW_MS, names_table
-from .branches import fetch_each
+from ..connection.session import fetch_each
 from .message_pages import STATE, STATE_COLUMNS, LogEntry, entries
 
 GROUP_COLUMNS = ("group", "start", "paused", "done_to", *STATE_COLUMNS[:-2])

@@ -11,8 +11,7 @@ from typing import Any
 
 from ...policy.batching import batches
 from ..connection import session
-from ..connection.session import Row
-from .branches import BRANCHES, fetch_each
+from ..connection.session import BRANCHES, Row, fetch_each
 from .skip_scan import Names
 
 AT_ONCE = 5_000

@@ -1,4 +1,6 @@
-"""List the distinct names in an index. A few entries are read for each name, however many rows have it.
+"""List the distinct names in an index, of topics, partitions or groups.
+
+A few entries are read for each name, however many rows have it.
 
 Both servers can skip from name to name (a loose index scan), but do so only if their statistics favour it. Statistics
 are averages over a whole table. If one topic has many short partitions, the server would read all rows of every other
@@ -51,6 +53,16 @@ class Names:
         while names := self.next(using, after, PAGE):
             yield from names
             after = names[-1]
+
+
+def topics_in_log(using: str) -> list[str]:
+    """Return the names of all topics that have rows in the log, including dead-letter and other derived topics."""
+    return list(Names("queue_messages", "queue_messages_tail", "topic", "topic").all(using))
+
+
+def topics_in_offsets(using: str) -> list[str]:
+    """Return the names of all topics that have a row in ``queue_offsets`` (position, registration or topic)."""
+    return list(Names("queue_offsets", "queue_offsets_groups", "topic", "topic").all(using))
 
 
 def partitions(topic: str) -> Names:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from django.db import connections
 
-from .. import delivery_state, leases, log, offsets
+from .. import delivery_state, leases, log, positions
 from ..connection import session
 from ..connection.dialect import is_mariadb
 from ..queries import discovery
@@ -36,7 +36,7 @@ def of_reads(using: str, group: str, topic: str, partition: str, lease_ms: int) 
             using, group, topic, [partition], 10, by_offset=False
         ),
         "deliveries in flight": lambda: delivery_state.in_flight(using, group, topic, [partition]),
-        "positions": lambda: offsets.positions(using, group, topic, [partition], 0),
+        "positions": lambda: positions.positions(using, group, topic, [partition], 0),
         "free leases": lambda: leases.takeable(using, leases.Holder(group, topic, "", ""), lease_ms, 10),
     }
     found = []

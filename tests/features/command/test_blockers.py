@@ -16,9 +16,8 @@ from pytest_django import DjangoDbBlocker
 
 from django_mqueue import Message, publish, subscribe
 from django_mqueue.models import Offset
-from django_mqueue.store.connection.program import VARIABLE
-from django_mqueue.store.server.locks import open_transactions
-from django_mqueue.store.server.sessions import sessions
+from django_mqueue.store.connection.session_variables import PROGRAM
+from django_mqueue.store.server.sessions import open_transactions, sessions
 from tests.own_server import own_server_of_kind
 from tests.servers import kind_of_run
 from tests.support.running import registered, run
@@ -250,7 +249,7 @@ def test_a_worker_shows_its_name(own: str, mqueue_json: Json) -> None:
     assert "messages that it handled in the transaction are delivered again" in blocking["effect"]
     connections[own].close()
     with connections[own].cursor() as cursor:
-        cursor.execute(f"SELECT @{VARIABLE}")
+        cursor.execute(f"SELECT @{PROGRAM}")
         assert cursor.fetchone() == (None,)
 
 
@@ -258,7 +257,7 @@ def test_a_project_names_its_web_processes(own: str, mqueue_json: Json) -> None:
     """As docs/reference/mqueue-doctor.md says: with ``init_command``."""
     options = connections.settings[own]["OPTIONS"]
     with (
-        patch.dict(options, init_command=f"SET @{VARIABLE} = 'web shop-1'"),
+        patch.dict(options, init_command=f"SET @{PROGRAM} = 'web shop-1'"),
         HeldTransaction(lambda: publish("orders", {"order": 1}, using=own), using=own) as held,
     ):
         document = find(mqueue_json, own, alone(held), "the transaction is visible")

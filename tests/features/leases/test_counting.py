@@ -8,7 +8,7 @@ from django_mqueue import subscribe
 from django_mqueue.models import PartitionLease
 from django_mqueue.store import leases
 from django_mqueue.store.leases import Holder
-from django_mqueue.store.queries import discovery, group_positions
+from django_mqueue.store.queries import discovery, group_summaries
 from tests.factories import LeaseFactory
 from tests.support.plans import planned
 from tests.support.processes import database_ms
@@ -38,7 +38,7 @@ def test_each_lease_counts_once() -> None:
 def test_free_leases_do_not_hide_the_holders() -> None:
     for number, holder in enumerate(["", "", "", "alive", "alive"]):
         LeaseFactory(partition_key=f"k{number}", holder=holder)
-    assert group_positions.holders("default", "billing", "orders", 2) == {"alive": 2}
+    assert group_summaries.holders("default", "billing", "orders", 2) == {"alive": 2}
 
 
 @pytest.mark.parametrize("expired", [0, 100])

@@ -10,7 +10,7 @@ from django_mqueue import Reject, Reply, RequestFailed, Subscription, redrive, s
 from django_mqueue.inspect import send_to_front
 from django_mqueue.models import DeliveryState, Message
 from django_mqueue.spark.database import following
-from django_mqueue.store.failures import WORKER_DIED
+from django_mqueue.store.delivery_state import WORKER_DIED
 from tests.support.processes import wait_until
 from tests.support.running import registered, run
 from tests.support.transactions import Background, HeldTransaction

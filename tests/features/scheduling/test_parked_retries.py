@@ -19,8 +19,8 @@ from django_mqueue import (
     subscribe,
 )
 from django_mqueue.models import DeliveryState, Message
+from django_mqueue.store import schedule
 from django_mqueue.store.connection import session
-from django_mqueue.store.scheduling import schedule
 from tests.support.fixtures import with_settings
 from tests.support.subscribers import (
     QUICK,

@@ -24,8 +24,8 @@ from django_mqueue import (
 )
 from django_mqueue.protocol import promoting
 from django_mqueue.protocol.promoting import IN_LOG, NOT_NEEDED, Promoter, Promotion
-from django_mqueue.store.connection import timeouts
-from django_mqueue.store.scheduling import due as store
+from django_mqueue.store import schedule as store
+from django_mqueue.store.connection import session_variables
 from tests.protocol.interleavings.steps import Stopped
 from tests.support.subscribers import QUICK, consume, poll_until, settle_and_collect
 from tests.support.transactions import Background, HeldTransaction, is_waiting_for_lock, wait_until
@@ -197,7 +197,7 @@ def test_while_a_promotion_waits_publishers_do_not(monkeypatch: pytest.MonkeyPat
     due("b", topic=topic)
     due("c", topic=topic)
     # Wait as long as the publisher takes: the usual timeout of one second would be too short for this test.
-    monkeypatch.setattr(timeouts, "short_lock_wait_timeout", lambda using: nullcontext())
+    monkeypatch.setattr(session_variables, "short_lock_wait_timeout", lambda using: nullcontext())
     held = HeldTransaction(lambda: publish(topic, "at once", id="c", key="k"))
     after(monkeypatch, "in_log", lambda: held.start().result())
     with Background(lambda: promote(topic)) as promotion:

@@ -24,7 +24,7 @@ from django_mqueue import (
     subscribe,
 )
 from django_mqueue.models import DeliveryState, SubscriberHeartbeat
-from django_mqueue.store.connection.moved_clock import moved_clock
+from django_mqueue.store.connection.session_variables import moved_clock
 from django_mqueue.testing import drain, published
 from tests.support.processes import database_ms
 from tests.support.running import Seen, registered

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import connection, transaction
 
-from django_mqueue.store.connection.autocommit import lazy_autocommit
+from django_mqueue.store.connection.session_variables import lazy_autocommit
 from tests.support.shop.models import Sale
 from tests.support.transactions import Background
 

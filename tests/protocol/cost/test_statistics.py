@@ -14,7 +14,7 @@ from django.db import connection
 from django_mqueue import subscribe
 from django_mqueue.inspect import groups, messages
 from django_mqueue.store import garbage, log
-from django_mqueue.store.queries import topic_index
+from django_mqueue.store.queries import skip_scan
 from tests.support.many import insert_messages
 from tests.support.statements import Cost, counted
 
@@ -54,7 +54,7 @@ LOOKS: dict[str, Callable[[str], Any]] = {
     "pending": lambda topic: messages(topic, group="g", status="pending", limit=10),
     "id": lambda topic: messages(topic, id="id-7"),
     "empty partitions": forget,
-    "topics": lambda topic: topic_index.in_log("default"),
+    "topics": lambda topic: skip_scan.topics_in_log("default"),
 }
 
 

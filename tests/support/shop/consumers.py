@@ -55,9 +55,9 @@ if os.environ.get("TEST_LIMIT_FROM_LOCK"):
     pool._limit = lambda call: limit(call) if has_locked.is_set() else math.inf
 
 if lock_wait := int(os.environ.get("TEST_LOCK_WAIT", "0")):
-    from django_mqueue.store.connection import timeouts
+    from django_mqueue.store.connection import session_variables
 
-    timeouts.LOCK_WAIT = lock_wait
+    session_variables.LOCK_WAIT = lock_wait
 
 QUICK = ExponentialBackoff(first=0.05, factor=1, max=0.05, jitter=0)
 

@@ -117,9 +117,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "delivery history waits only for the groups that a message is for",
         "a message for one group delays history because of a group that never gets it",
-        "store/queries/unfinished.py",
-        "AND m.consumer_group IN ('', %s)",
-        "AND m.consumer_group <> CONCAT('-', %s)",
+        "store/queries/partition_progress.py",
+        "`offset` <= %s AND m.consumer_group IN ('', %s)",
+        "`offset` <= %s AND m.consumer_group <> CONCAT('-', %s)",
         f"{_STANDING}::test_what_is_for_another_group_holds_up_no_history",
     ),
     mutation(

@@ -65,8 +65,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a postponed delivery counts as no attempt",
         "a message that only waits runs out of attempts",
         "store/acknowledgements.py",
-        'else "s.handed = 0"',
-        'else "s.handed = s.handed"',
+        '", s.handed = 0" if',
+        '", s.handed = s.handed" if',
         "features/dead_letters/test_dead_letters.py::test_postpone_uses_up_no_attempt",
     ),
     mutation(

@@ -13,18 +13,17 @@ _AHEAD = "protocol/guards/test_claimed_ahead.py"
 _STRICT = "features/strict/test_by_hand.py"
 _EXTENDING = "protocol/interleavings/test_extending.py"
 
-_TOKEN_OF_UPDATE = 'condition, partitions = matching(some, "s.")\n'
-_HOLDER_OF_UPDATE = "AND l.holder = %s SET {assignments}"
+_BEFORE_UPDATE = '            receipts, partitions = matching(some, "s.")\n'
 
 _STATEMENTS = {
-    "ack": "'s.acked = 1' in assignments and 's.failure_count' not in assignments",
-    "nack": "'s.failure_count' in assignments and 's.acked = 1' not in assignments",
-    "reject": "'s.failure_count' in assignments and 's.acked = 1' in assignments",
-    "postpone": "'s.handed = 0' in assignments",
-    "extend": "assignments.startswith('s.invisible_until')",
-    "the start of a message that was claimed ahead": "assignments == 's.handed = 1'",
+    "ack": "statement == ACK and COUNT_FAILURE not in more",
+    "nack": "statement == PUT_BACK and COUNT_FAILURE in more",
+    "reject": "statement == ACK and COUNT_FAILURE in more",
+    "postpone": "statement == PUT_BACK and COUNT_FAILURE not in more",
+    "extend": "statement == EXTEND",
+    "the start of a message that was claimed ahead": "statement == MARK_HANDED",
 }
-"""For each verb, a condition that is true if the shared statement executes this verb."""
+"""For each verb, a condition that is true for its statement."""
 
 _VERBS = {"the start of a message that was claimed ahead": "hand over"}
 
@@ -34,10 +33,9 @@ def _without_token(verb: str) -> Mutation:
         f"{verb} compares the receipt of the delivery",
         "an old delivery settles a message that was delivered again after its visibility timeout",
         "store/acknowledgements.py",
-        _TOKEN_OF_UPDATE,
-        'condition, partitions = matching(some, "s.")\n'
-        f"            if {_STATEMENTS[verb]}:\n"
-        '                condition = condition.replace("s.delivery_token =", "0 <")\n',
+        _BEFORE_UPDATE,
+        f"{_BEFORE_UPDATE}            if {_STATEMENTS[verb]}:\n"
+        '                receipts = receipts.replace("s.delivery_token =", "0 <")\n',
         f"{_AHEAD}::test_what_was_delivered_again_is_not_started"
         if verb not in ("ack", "nack", "reject", "postpone", "extend")
         else f"{_STALE}::test_after_its_visibility_ran_out_and_it_was_delivered_again_a_delivery_is_void[{verb}]",
@@ -49,8 +47,9 @@ def _without_holder(verb: str) -> Mutation:
         f"{verb} compares the holder of the lease",
         "a worker that has lost its partition settles messages of the new owner",
         "store/acknowledgements.py",
-        _HOLDER_OF_UPDATE,
-        f"AND (l.holder = %s OR {{int({_STATEMENTS[verb]})}}) SET {{assignments}}",
+        _BEFORE_UPDATE,
+        f"{_BEFORE_UPDATE}            if {_STATEMENTS[verb]}:\n"
+        '                statement = statement.replace("l.holder = %s", "(l.holder = %s OR 1)")\n',
         f"{_AHEAD}::test_what_was_stolen_is_not_started"
         if verb not in ("ack", "nack", "reject", "postpone", "extend")
         else f"{_STALE}::test_after_its_lease_was_stolen_a_worker_can_do_nothing[{verb}]",
@@ -128,8 +127,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a claim checks its leases",
         "a worker delivers messages that it read earlier from a partition that another worker now owns",
         "store/leases.py",
-        'f" AND l.partition_key IN ({placeholders(partitions)}) AND l.holder = %s {locking}"',
-        "f\" AND l.partition_key IN ({placeholders(partitions)}) AND %s <> '' {locking}\"",
+        '" AND l.partition_key IN ({partitions}) AND l.holder = %s {locking}"',
+        "\" AND l.partition_key IN ({partitions}) AND %s <> '' {locking}\"",
         f"{_RACES}::test_a_claim_that_meets_an_uncommitted_theft_does_not_wait_and_gets_nothing",
     ),
     mutation(
@@ -175,8 +174,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a delivery can be settled only once",
         "a call that is repeated after a lost commit result counts a second failure or undoes an ack",
         "store/acknowledgements.py",
-        ' AND {condition} AND s.acked = 0 AND s.in_flight = 1",\n                [self.holder.incarnation',
-        ' AND {condition}",\n                [self.holder.incarnation',
+        " AND {{receipts}} AND s.acked = 0 AND s.in_flight = 1",
+        " AND {{receipts}}",
         "protocol/guards/test_repeated_settlements.py::test_an_answer_given_again_changes_nothing[nack]",
     ),
     mutation(

@@ -77,7 +77,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "autocommit is on before a commit hook or a retry policy of the user runs",
         "what the driver's own cursors write there is never committed",
-        "store/connection/autocommit.py",
+        "store/connection/session_variables.py",
         "len(connection.run_on_commit) == own_hooks",
         "own_hooks >= 0",
         f"{_LOTS}::test_code_of_the_user_outside_of_a_transaction_has_autocommit[hook]",

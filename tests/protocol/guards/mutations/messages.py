@@ -13,8 +13,8 @@ _TARGETS = "features/publish/test_targets.py"
 
 _CLAIMS_OTHERS = Edit(
     "store/delivery_state.py",
-    "AND m.consumer_group IN ('', %s)\"\n        \" ON DUP",
-    "AND (m.consumer_group = '' OR %s <> '')\"\n        \" ON DUP",
+    "AND m.consumer_group IN ('', %s)\"\n    \" ON DUP",
+    "AND (m.consumer_group = '' OR %s <> '')\"\n    \" ON DUP",
 )
 """A claim also checks the group that a message is for."""
 
@@ -285,8 +285,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a claim skips a group that is being reset",
         "new deliveries are removed with the old state, or old state hides messages",
         "store/leases.py",
-        '            f" AND r.scan_offset <> {REMOVING}"\n            f" AND l.partition_key',
-        '        f" AND l.partition_key',
+        '    f" AND r.scan_offset <> {REMOVING}"\n    " AND l.partition_key',
+        '    " AND l.partition_key',
         f"{_REMOVAL}::test_a_claim_under_the_new_life_gets_nothing_before_all_is_removed",
     ),
     mutation(
@@ -368,7 +368,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "a watermark passes messages for other groups",
         "a message for one group holds back deletion of messages that the other groups have finished",
-        "store/watermarks.py",
+        "store/positions.py",
         "\" AND m.consumer_group IN ('', %s) AND (s.acked IS NULL OR s.acked = 0) ORDER BY",
         "\" AND m.consumer_group <> CONCAT(%s, '?') AND (s.acked IS NULL OR s.acked = 0) ORDER BY",
         f"{_TARGETS}::test_it_is_kept_for_that_group_and_pins_nothing_of_the_others",

@@ -49,8 +49,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "it takes an offset that now belongs to another partition: the owner never gets the message, and the"
         " worker stops",
         "store/delivery_state.py",
-        'f" AND m.partition_key IN ({placeholders(names)}) AND',
-        "f\" AND m.partition_key NOT IN ({placeholders(names)}, '') AND",
+        '" AND m.partition_key IN ({partitions}) AND',
+        "\" AND m.partition_key NOT IN ({partitions}, '') AND",
         f"{_SET_BACK}::test_an_offset_that_is_another_partition_s_now_is_its_owner_s",
     ),
     mutation(

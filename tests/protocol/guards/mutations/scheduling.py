@@ -34,14 +34,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         "two workers promote messages of one key at once, and the commits decide their order, not the due"
         " times",
         "protocol/promoting.py",
-        "if not due.lock_promotion(cursor, self.topic):",
+        "if not schedule.lock_promotion(cursor, self.topic):",
         "if False:",
         f"{_PROMOTION}::test_while_one_worker_promotes_another_does_not_wait",
     ),
     mutation(
         "promotion skips messages that another transaction is changing",
         "a worker waits until the transaction that cancels, moves or replaces a message ends",
-        "store/scheduling/due.py",
+        "store/schedule.py",
         'LIMIT {limit:d}"\n        " FOR UPDATE SKIP LOCKED"',
         'LIMIT {limit:d}"\n        " FOR UPDATE"',
         f"{_BY_ID}::test_changed_first_it_is_not_due[cancel]",
@@ -50,7 +50,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the search for a scheduled id locks nothing",
         "at REPEATABLE READ, cancelling an unknown id blocks publishers of other topics until the"
         " transaction ends",
-        "store/scheduling/schedule.py",
+        "store/schedule.py",
         "        if fresh == using:\n",
         "        if fresh:\n",
         f"{_HELD}::test_an_unknown_id_holds_up_nobody[cancel-with neighbours]",
@@ -60,7 +60,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the search for a scheduled id finds messages of its own transaction",
         "at REPEATABLE READ, a transaction cannot cancel a message that it has scheduled",
-        "store/scheduling/schedule.py",
+        "store/schedule.py",
         'level="READ UNCOMMITTED"',
         'level="READ COMMITTED"',
         f"{_HELD}::test_what_the_transaction_scheduled_itself_is_found[cancel]",

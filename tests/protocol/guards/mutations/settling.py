@@ -12,7 +12,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "settling finds every slot free, and a message that commits late lies below the watermark and is"
         " lost",
         "store/gates.py",
-        "return sql, [topic, slot_name(gate_of(topic), 0)[:-3]]",
+        "return LOCK_SLOT, [topic, slot_name(gate_of(topic), 0)[:-3]]",
         'return "%s", [topic]',
         f"{_GATE}::test_a_publisher_holds_one_slot_until_its_transaction_ends[READ COMMITTED-publish]",
         f"{_GATE}::test_nothing_at_or_above_an_open_offset_is_settled",

@@ -120,7 +120,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the worker's loop waits at most one second for a lock",
         "an ack for a group that is being reset stops all groups of a process until the reset ends",
-        "store/connection/timeouts.py",
+        "store/connection/session_variables.py",
         "LOCK_WAIT = 1\n",
         "LOCK_WAIT = 50\n",
         f"{_SENT}::test_the_loop_waits_for_any_lock_for_a_second_at_most",
@@ -144,7 +144,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the server closes the connection of a worker that hangs in a transaction",
         "if a machine dies during a claim, its partitions stay locked for hours",
-        "store/connection/timeouts.py",
+        "store/connection/session_variables.py",
         "_set(cursor, min(idle_timeout, math.ceil(seconds)), LOCK_WAIT)",
         "_set(cursor, idle_timeout, LOCK_WAIT)",
         "features/workers/test_stopped_in_transaction.py"

@@ -12,10 +12,10 @@ from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
-from ...policy.names import ID_MAX, scheduled_topic
-from ..connection import session
-from ..connection.dialect import IN_TOPIC, NOW_MS
-from ..log import INSERT_COLUMNS
+from ..policy.names import ID_MAX, scheduled_topic
+from .connection import session
+from .connection.dialect import IN_TOPIC, NOW_MS
+from .log import INSERT_COLUMNS
 
 PARKED = "~"
 """Separates the message's own id and the new part in the id of a parked retry."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from ...policy.batching import PER_STATEMENT
 from ..connection import session
 from ..connection.dialect import NOW_MS, placeholders
+from ..connection.session import fetch_each
 from ..offsets import Registration, parse_registration
-from .branches import fetch_each
 
 
 def registrations(
@@ -27,6 +27,17 @@ def registrations(
         [*groups, *topics],
     )
     return {(topic, group): parse_registration(row) for topic, group, *row in rows}
+
+
+def registered(using: str, topics: Sequence[str]) -> list[tuple[str, str]]:
+    """Return (topic, group) of all registrations for the topics."""
+    rows = session.fetch(
+        using,
+        "SELECT topic, consumer_group FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
+        f" WHERE topic IN ({placeholders(topics)}) AND partition_key = '' AND consumer_group > ''",
+        list(topics),
+    )
+    return [(str(topic), str(group)) for topic, group in rows]
 
 
 def alive(using: str, pairs: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str], int]:
