@@ -9,8 +9,11 @@ locks. Exceptions of receivers are logged. docs/reference/signals.md lists the a
 from __future__ import annotations
 
 import logging
+import threading
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from django.dispatch import Signal
 
@@ -51,6 +54,34 @@ class TopicSignal(Signal):
         """Log the exception of a receiver. Django's method fails for partials and objects."""
         name = getattr(receiver, "__qualname__", type(receiver).__qualname__)
         logger.error("signal receiver failed: %s", name, exc_info=err)
+
+
+Event = partial[None]
+"""A call of ``TopicSignal.send_logged``."""
+
+
+class EventSink(Protocol):
+    """Takes events while locks are held. ``send`` sends them, or does nothing if the sink sends them later."""
+
+    def put(self, event: Event) -> None: ...
+
+    def send(self) -> None: ...
+
+
+class EventQueue(threading.local):
+    """A queue of events for each thread. No thread waits for the receivers of another thread's events."""
+
+    def __init__(self) -> None:
+        self.events: deque[Event] = deque()
+
+    def put(self, event: Event) -> None:
+        """Queue an event. Never waits; the caller may hold locks."""
+        self.events.append(event)
+
+    def send(self) -> None:
+        """Send the events that this thread has queued. The caller must hold no locks: receivers may be slow."""
+        while self.events:
+            self.events.popleft()()
 
 
 published = TopicSignal()

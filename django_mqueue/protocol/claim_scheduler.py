@@ -67,10 +67,10 @@ class ClaimScheduler:
         if quarantined is not None:
             return quarantined
         got: list[Delivery] = []
-        for place in range(len(self.subscribers)):
+        for index in range(len(self.subscribers)):
             if (room := capacity - len(by_call(got))) <= 0:
                 break
-            subscriber = self.subscribers[(self._turn + place) % len(self.subscribers)]
+            subscriber = self.subscribers[(self._turn + index) % len(self.subscribers)]
             try:
                 got += subscriber.claim(room, room)
             except DatabaseError:

@@ -18,11 +18,13 @@ from ..policy.names import is_one_at_a_time, priority_of
 from ..store import delivery_state, leases, moving, offsets
 from ..store.connection import errors, session
 from ..store.delivery_state import WORKER_DIED, Claim, Receipt
+from . import events
 from .acknowledging.acknowledger import Acknowledger
 from .choosing import Claimable, assume_acked, choose, discard_unclaimed, restore_unacked, undo
 from .consumer_state import ConsumerState
 from .delivery import Delivery, DeliveryStatus, make_delivery
 from .fetching import read_on, refill
+from .tailer import Tailer
 
 logger = logging.getLogger("django_mqueue")
 
@@ -37,21 +39,20 @@ LOCKED_AGAIN_MS = 250
 class _Claimed:
     """The result of a claim's transaction: the leases, the offsets that start now, and the claimed messages' rows.
 
-    ``mixed_up``: the real partitions of claimed messages that memory has in another partition, after a restore.
+    ``misplaced``: the partitions of claimed messages that memory has in another partition, after a restore.
     """
 
     leases: leases.LockedLeases
     handed: set[int] = field(default_factory=set)
     rows: list[dict[str, Any]] = field(default_factory=list)
-    mixed_up: set[str] = field(default_factory=set)
+    misplaced: set[str] = field(default_factory=set)
 
 
 class Claimer:
     """Claims messages for one subscriber. One thread calls it, and holds ``state.lock``."""
 
-    def __init__(self, state: ConsumerState, acknowledger: Acknowledger) -> None:
-        self.state = state
-        self.acknowledger = acknowledger
+    def __init__(self, state: ConsumerState, acknowledger: Acknowledger, tailer: Tailer) -> None:
+        self.state, self.acknowledger, self.tailer = state, acknowledger, tailer
         self._unknown_claim: tuple[int, Claimable] | None = None
         """Token and messages of the last claim, if the result of its COMMIT is unknown."""
         self._busy: set[tuple[str, int]] = set()
@@ -149,11 +150,11 @@ class Claimer:
         """Claim the chosen messages that have the same state in the database as in memory.
 
         After a restore of the database, an offset may belong to a message of another chosen partition. From that
-        partition no new message is claimed, and ``reload_needed`` is set.
+        partition no new message is claimed, and the tailer reads everything again.
         """
         state, options = self.state, self.state.options
-        wanted = choice.messages()
-        if not wanted:
+        messages = choice.messages()
+        if not messages:
             if acks or starting:
                 self.acknowledger.ack(acks, starting)
             return []
@@ -164,10 +165,10 @@ class Claimer:
         def work(cursor: CursorWrapper) -> None:
             nonlocal found
             found = None
-            names = sorted({name for name, _ in wanted})
-            mine = leases.lock_owned(cursor, state.holder, state.registration_generation, names)
-            self._busy = set(choice.within(mine.busy).messages())
-            allowed = choice.within(mine.locked)
+            names = sorted({name for name, _ in messages})
+            owned = leases.lock_owned(cursor, state.holder, state.registration_generation, names)
+            self._busy = set(choice.within(owned.busy).messages())
+            allowed = choice.within(owned.locked)
             if allowed.quarantined:
                 left = [one.receipt for one in allowed.quarantined]
                 free, busy = delivery_state.lock_in_flight(cursor, state.group, state.topic, left)
@@ -179,7 +180,7 @@ class Claimer:
                 allowed.due = [message for message in allowed.due if message[1] in free_offsets]
             chosen = [offset for _, offset in sorted(allowed.messages(), key=_order)]
             if not chosen:
-                found = _Claimed(mine)
+                found = _Claimed(owned)
                 return
             handed = chosen if options.batch else chosen[:start_now]
             if allowed.fresh:
@@ -188,16 +189,16 @@ class Claimer:
                 receipts = [one.receipt for one in allowed.quarantined]
                 delivery_state.claim_again(cursor, claim, allowed.due, receipts, handed)
             rows = delivery_state.claimed(cursor, state.group, chosen, claim.token)
-            got, wanted_now = _messages_of(rows), set(allowed.messages())
+            got, expected = _messages_of(rows), set(allowed.messages())
             # These were finished and deleted meanwhile: the INSERT read the message before its deletion.
             gone = [message for message in allowed.fresh if message not in got]
-            if mixed_up := {name for name, _ in got - wanted_now}:
-                again = wanted_now - set(allowed.fresh)
-                rows = [row for row in rows if row["partition"] not in mixed_up or _message_of(row) in again]
+            if misplaced := {name for name, _ in got - expected}:
+                again = expected - set(allowed.fresh)
+                rows = [row for row in rows if row["partition"] not in misplaced or _message_of(row) in again]
                 gone += sorted(got - _messages_of(rows))
             if gone:
                 delivery_state.forget_claim(cursor, claim, gone)
-            found = _Claimed(mine, set(handed), rows, mixed_up)
+            found = _Claimed(owned, set(handed), rows, misplaced)
 
         try:
             if acks or starting:
@@ -216,7 +217,8 @@ class Claimer:
             state.clock.set(int(found.rows[-1]["now"]))
             state.payload_bytes = sum(len(row["payload"]) for row in found.rows) / len(found.rows)
         self._note_missing(choice, found.leases, _messages_of(found.rows))
-        state.reload_needed = state.reload_needed or bool(found.mixed_up)
+        if found.misplaced:
+            self.tailer.note_restored(state.topic, "an offset belongs to another partition")
         # A message of ``handed`` may not have been claimed. No other message starts in its place.
         rows = sorted(found.rows, key=lambda row: _order(_message_of(row)))
         try:
@@ -269,12 +271,12 @@ class Claimer:
             state.quarantine(receipt, False, failures)
         state.mark_ready(partition)
 
-    def _note_missing(self, choice: Claimable, mine: leases.LockedLeases, got: set[tuple[str, int]]) -> None:
+    def _note_missing(self, choice: Claimable, owned: leases.LockedLeases, got: set[tuple[str, int]]) -> None:
         """Correct the consumer state for chosen messages that could not be claimed."""
         state = self.state
-        lost = {name for name, _ in choice.messages()} - mine.locked - mine.busy
+        lost = {name for name, _ in choice.messages()} - owned.locked - owned.busy
         if lost:
-            state.drop(lost)
+            events.leases_lost(state, state.drop(lost))
             state.check_leases = True
         locked = Claimable(
             [one for one in choice.due if one in self._busy],

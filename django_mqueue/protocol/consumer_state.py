@@ -1,65 +1,19 @@
-"""The consumer state of one subscriber: its identity, options and partitions, and the database's time."""
+"""The consumer state of one subscriber: its identity, options, partitions and deliveries in flight. It does no I/O."""
 
 from __future__ import annotations
 
 import heapq
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from django.db import transaction
-
-from ..store.acknowledgements import Deliveries
-from ..store.connection import session
+from ..signals import EventQueue, EventSink
 from ..store.delivery_state import Receipt
 from ..store.leases import Holder
-from . import events
-from .events import EventQueue, EventSink, Settlement
+from .delivery import Clock, Delivery, Options
 from .partition_state import Partition, QuarantinedDelivery
-
-if TYPE_CHECKING:
-    from .delivery import Delivery
-
-logger = logging.getLogger("django_mqueue")
-
-
-class Clock:
-    """An estimate of the database's time. SQL compares times again, so a wrong estimate breaks no guarantee."""
-
-    def __init__(self) -> None:
-        self._offset = 0.0
-
-    def set(self, now_ms: int) -> None:
-        self._offset = now_ms - time.monotonic() * 1000
-
-    def now(self) -> int:
-        return int(time.monotonic() * 1000 + self._offset)
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of a subscriber. Times are in milliseconds.
-
-    ``batch``: the handler takes up to ``batch_size`` messages of a partition in one call. The next batch is claimed
-    when this one is settled. ``eager``: memory is updated at once, before the commit. Tests need this, because each
-    test is one transaction that never commits. ``low_priority_share``: the share of the messages that is claimed
-    from the lowest priority. ``after_failure``: the transaction that settles a failed attempt calls it with the
-    database's alias, the message's offset, and whether it is dead-lettered. A repeated transaction calls it again.
-    """
-
-    using: str
-    batch_size: int = 10
-    strict: bool = False
-    max_attempts: int = 3
-    visible_ms: int = 60_000
-    eager: bool = False
-    batch: bool = False
-    low_priority_share: float = 0.0
-    after_failure: Callable[[str, int, bool], None] | None = None
 
 
 @dataclass
@@ -82,7 +36,6 @@ class ConsumerState:
     - ``tail``: the log is read up to this offset.
     - ``paused``: nothing is delivered, because the group is paused or is being reset (``resetting``).
     - ``check_leases``: a lease may be lost, and the next tick checks the leases.
-    - ``reload_needed``: the database was perhaps restored to an earlier state. The next tick reads everything again.
     - ``leaving``: the number of partitions that the last discovery left to other subscribers.
     - ``in_flight``: this subscriber's deliveries in flight, by offset.
     - ``has_priorities``: there is, or was, a partition with a priority other than 0. ``low_priority_credit``:
@@ -101,7 +54,6 @@ class ConsumerState:
     resetting: bool = False
     changed: int = 0
     check_leases: bool = False
-    reload_needed: bool = False
     leaving: int = 0
     clock: Clock = field(default_factory=Clock)
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -202,19 +154,10 @@ class ConsumerState:
         partition.waiting_more = True
         self.stale_waiting[partition.name] = None
 
-    def drop(self, names: Iterable[str], reason: str = "lost") -> None:
-        """Forget partitions; mark their deliveries as lost. ``reason``: for the signal ``lease_lost``; '': none."""
+    def drop(self, names: Iterable[str]) -> set[str]:
+        """Forget partitions, and mark their deliveries as lost. Return those that were in memory."""
         gone = set(names)
-        lost = gone & self.partitions.keys()
-        if reason:
-            events.leases_lost(self, lost, reason)
-        if lost and reason == "lost":
-            logger.warning(
-                "partitions lost: subscriber %s, group %s, topic %s, %s partitions; another worker may have them, or"
-                " the group was reset",
-                self.holder.name, self.group, self.topic, len(lost),
-                extra=self.log_fields("lease_lost", partitions=len(lost)),
-            )  # fmt: skip
+        known = gone & self.partitions.keys()
         for offset in [o for o, d in self.in_flight.items() if d.status.receipt.partition in gone]:
             self.in_flight.pop(offset).status.lost = True
         for name in gone:
@@ -228,54 +171,20 @@ class ConsumerState:
                 self.quarantined,
             ):
                 memory.pop(name, None)
-
-    def note_after_commit(
-        self, deliveries: Sequence[Delivery], note: Callable[[Sequence[Delivery]], object]
-    ) -> None:
-        """Call ``note`` with the deliveries when the transaction that settles them commits; never after a rollback.
-
-        Outside a transaction, and with ``eager``, the call happens at once. Django calls no commit hook in a
-        transaction that was begun by turning autocommit off. For such a transaction, ``confirm`` reads the result.
-        """
-        if self.options.eager or not session.in_transaction(self.using):
-            note(deliveries)
-        elif session.calls_hooks(self.using):
-            transaction.on_commit(partial(note, deliveries), using=self.using)
-        else:
-            with self.lock:
-                self.unconfirmed |= {d.status.receipt: partial(note, [d]) for d in deliveries}
-
-    def confirm(self) -> None:
-        """Run the callbacks in ``unconfirmed`` whose transaction has committed, as the delivery state shows.
-
-        The caller must hold no locks: the callbacks send signals.
-        """
-        if not self.unconfirmed:
-            return
-        callbacks = []
-        with self.lock:
-            there = session.run(self.using, Deliveries(self.holder, self.unconfirmed).states)
-            for receipt in sorted(self.unconfirmed):
-                found = there.get(receipt)
-                open_here = self.in_flight.get(receipt.offset)
-                if found is not None and not found.in_flight:
-                    callbacks.append(self.unconfirmed.pop(receipt))
-                elif found is None or open_here is None or open_here.status.receipt != receipt:
-                    # It was settled in the meantime, or this subscriber no longer owns it.
-                    del self.unconfirmed[receipt]
-        for callback in callbacks:
-            callback()
+        return known
 
     def note_settled(
         self,
         deliveries: Sequence[Delivery],
         verb: str,
         due_in: int | None = None,
-        settlement: Settlement | None = None,
-    ) -> None:
-        """Update the state for deliveries that ``verb`` has settled. ``due_in``: milliseconds until a retry."""
+    ) -> list[Delivery]:
+        """Update the state for deliveries that ``verb`` has settled. Return those that were not settled before.
+
+        ``due_in``: milliseconds until a retry.
+        """
         with self.lock:
-            news = [d for d in deliveries if not d.status.settled_by]
+            unsettled = [d for d in deliveries if not d.status.settled_by]
             due = self.clock.now() + (due_in or 0)  # The same for all: a batch is retried together.
             for delivery in deliveries:
                 receipt, delivery.status.settled_by = delivery.status.receipt, verb
@@ -290,8 +199,7 @@ class ConsumerState:
                     partition.add_retry(receipt.offset, due)
                     self.set_timer(receipt.partition, due)
                 self.mark_ready(partition)
-        if settlement:
-            events.ended(self, news, settlement)
+        return unsettled
 
     def leave_quarantine(self, deliveries: Sequence[Delivery]) -> None:
         """Move expired deliveries from quarantine back to in flight, because their handlers have extended them."""
@@ -306,16 +214,7 @@ class ConsumerState:
                     self.in_flight[receipt.offset] = delivery
 
     def lose(self, stale: set[Receipt]) -> None:
-        """Mark deliveries that this subscriber no longer owns as lost, and forget them.
-
-        Inside a caller's transaction, without ``eager``, only ``check_leases`` is set: a thread that holds ``lock`` may
-        wait for rows that this transaction has locked.
-        """
-        if not stale:
-            return
-        self.check_leases = True
-        if session.in_transaction(self.using) and not self.options.eager:
-            return
+        """Mark deliveries that this subscriber no longer owns as lost, and forget them."""
         with self.lock:
             for receipt in stale:
                 if (delivery := self.in_flight.get(receipt.offset)) and delivery.status.receipt == receipt:

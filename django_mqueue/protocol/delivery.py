@@ -3,25 +3,112 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from asgiref.sync import sync_to_async
 
 from ..messages import Message, Payload
 from ..policy import encoding
 from ..policy.requests import Box, box_of
+from ..signals import EventSink
 from ..store.delivery_state import Receipt
+from ..store.leases import Holder
 from ..store.message_rows import message_fields
-from .acknowledging.extending import extend
-from .acknowledging.replying import reply
-from .acknowledging.transactional import atomically
+from .partition_state import Partition
 
-if TYPE_CHECKING:
-    from .acknowledging.acknowledger import Acknowledger
+
+class Clock:
+    """An estimate of the database's time. SQL compares times again, so a wrong estimate breaks no guarantee."""
+
+    def __init__(self) -> None:
+        self._offset = 0.0
+
+    def set(self, now_ms: int) -> None:
+        self._offset = now_ms - time.monotonic() * 1000
+
+    def now(self) -> int:
+        return int(time.monotonic() * 1000 + self._offset)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a subscriber. Times are in milliseconds.
+
+    ``batch``: the handler takes up to ``batch_size`` messages of a partition in one call. The next batch is claimed
+    when this one is settled. ``eager``: memory is updated at once, before the commit. Tests need this, because each
+    test is one transaction that never commits. ``low_priority_share``: the share of the messages that is claimed
+    from the lowest priority. ``after_failure``: the transaction that settles a failed attempt calls it with the
+    database's alias, the message's offset, and whether it is dead-lettered. A repeated transaction calls it again.
+    """
+
+    using: str
+    batch_size: int = 10
+    strict: bool = False
+    max_attempts: int = 3
+    visible_ms: int = 60_000
+    eager: bool = False
+    batch: bool = False
+    low_priority_share: float = 0.0
+    after_failure: Callable[[str, int, bool], None] | None = None
+
+
+class Consumer(Protocol):
+    """The part of ``ConsumerState`` that deliveries and events use."""
+
+    holder: Holder
+    options: Options
+    clock: Clock
+    events: EventSink
+    partitions: dict[str, Partition]
+
+    @property
+    def using(self) -> str: ...
+
+    @property
+    def group(self) -> str: ...
+
+    @property
+    def topic(self) -> str: ...
+
+    def log_fields(self, event: str, **more: Any) -> dict[str, Any]: ...
+
+
+class DeliveryAcknowledger(Protocol):
+    """The part of ``Acknowledger`` that deliveries use."""
+
+    @property
+    def state(self) -> Consumer: ...
+
+    def ack(self, deliveries: Sequence[Delivery]) -> bool: ...
+
+    def ack_all(self, deliveries: Sequence[Delivery]) -> None: ...
+
+    def note_ack(self, deliveries: Sequence[Delivery]) -> None: ...
+
+    def reconcile_acks(self, deliveries: Sequence[Delivery]) -> None: ...
+
+    def atomically(self, deliveries: Sequence[Delivery]) -> AbstractContextManager[None]: ...
+
+    def nack(self, delivery: Delivery, delay: float | timedelta, error: str) -> bool: ...
+
+    def reject(self, delivery: Delivery, reason: str, *, counted: bool = True) -> bool: ...
+
+    def nack_or_postpone(
+        self, deliveries: Sequence[Delivery], delay: float | timedelta, error: str | None
+    ) -> bool: ...
+
+    def extend(self, deliveries: Sequence[Delivery], seconds: float | timedelta) -> bool: ...
+
+    def reply(
+        self, delivery: Delivery, payload: Any, kind: str, headers: Mapping[str, Any] | None
+    ) -> bool: ...
+
+    def end_quarantine(self, delivery: Delivery) -> bool: ...
 
 
 @dataclass
@@ -37,7 +124,7 @@ class DeliveryStatus:
     ``then``: called in the ack's transaction, and called again if that transaction is repeated.
     """
 
-    acknowledger: Acknowledger
+    acknowledger: DeliveryAcknowledger
     receipt: Receipt
     expires: int
     failures: int
@@ -76,7 +163,7 @@ class Delivery(Message[Payload]):
         rolls back, if this subscriber no longer owns the delivery. Raises ``BrokenTransaction`` if the block ended the
         transaction. Raises ``WrongDatabase`` at a write to another database.
         """
-        return atomically([self])
+        return self.status.acknowledger.atomically([self])
 
     def nack(self, *, delay: float | timedelta = 0, error: str = "") -> bool:
         """Report a failed attempt: deliver the message again after ``delay``, or dead-letter it after the last attempt.
@@ -95,7 +182,7 @@ class Delivery(Message[Payload]):
 
     def extend(self, seconds: float | timedelta) -> bool:
         """End the visibility timeout ``seconds`` (a number or a ``timedelta``) from now. Settles nothing."""
-        return extend(self.status.acknowledger.state, [self], seconds)
+        return self.status.acknowledger.extend([self], seconds)
 
     def reply(self, payload: Any, *, kind: str = "", headers: Mapping[str, Any] | None = None) -> bool:
         """Reply to a request, in the caller's transaction. Return whether the reply is stored.
@@ -104,7 +191,7 @@ class Delivery(Message[Payload]):
         waits. A reply is an effect of the handler, like a publish. It does not ack. Raises ``NotARequest`` if the
         message is no request, and ``TypeError`` or ``ValueError`` for arguments that ``publish`` refuses.
         """
-        return reply(self, payload, kind, headers)
+        return self.status.acknowledger.reply(self, payload, kind, headers)
 
     async def areply(self, payload: Any, *, kind: str = "", headers: Mapping[str, Any] | None = None) -> bool:
         """Reply to a request from an ``async`` handler (see ``reply``)."""

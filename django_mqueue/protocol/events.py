@@ -7,14 +7,13 @@ no event. ``signals`` defines the signals.
 from __future__ import annotations
 
 import json
-import threading
-from collections import deque
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from django.db import DatabaseError, connections, transaction
 
@@ -25,41 +24,13 @@ from ..models import Message as Row
 from ..policy import names
 from ..policy.durations import Due, moment
 from ..policy.requests import visible
-from ..signals import TopicSignal
+from ..signals import EventSink, TopicSignal
 from ..store.connection import session
 from ..store.delivery_state import Receipt, clip
 from ..store.log import NewRow
+from .delivery import Consumer, Delivery
 
-if TYPE_CHECKING:
-    from .consumer_state import ConsumerState
-    from .delivery import Delivery
-
-Event = partial[None]
-"""A call of ``TopicSignal.send_logged``."""
-
-
-class EventSink(Protocol):
-    """Takes events while locks are held. ``send`` sends them, or does nothing if the sink sends them later."""
-
-    def put(self, event: Event) -> None: ...
-
-    def send(self) -> None: ...
-
-
-class EventQueue(threading.local):
-    """A queue of events for each thread. No thread waits for the receivers of another thread's events."""
-
-    def __init__(self) -> None:
-        self.events: deque[Event] = deque()
-
-    def put(self, event: Event) -> None:
-        """Queue an event. Never waits; the caller may hold locks."""
-        self.events.append(event)
-
-    def send(self) -> None:
-        """Send the events that this thread has queued. The caller must hold no locks: receivers may be slow."""
-        while self.events:
-            self.events.popleft()()
+logger = logging.getLogger("django_mqueue")
 
 
 @dataclass(frozen=True)
@@ -146,7 +117,7 @@ def delivered(deliveries: Sequence[Delivery]) -> None:
         _put_delivery(delivery.status.acknowledger.state, signals.delivered, delivery)
 
 
-def ended(state: ConsumerState, deliveries: Sequence[Delivery], end: Settlement) -> None:
+def ended(state: Consumer, deliveries: Sequence[Delivery], end: Settlement) -> None:
     """Queue the signals for deliveries whose outcome is committed, then send all that this thread has queued."""
     _count_ended(state, deliveries, end)
     for delivery in deliveries:
@@ -168,7 +139,7 @@ def ended(state: ConsumerState, deliveries: Sequence[Delivery], end: Settlement)
     state.events.send()
 
 
-def dead_lettered(state: ConsumerState, receipt: Receipt, failures: int, error: str) -> None:
+def dead_lettered(state: Consumer, receipt: Receipt, failures: int, error: str) -> None:
     """Queue ``dead_lettered`` for a message that is in no handler: its worker died, or it cannot be decoded."""
     _count(state, instruments.DEAD_LETTERED, 1)
     if not signals.dead_lettered.has_listeners(state.topic):
@@ -182,24 +153,31 @@ def dead_lettered(state: ConsumerState, receipt: Receipt, failures: int, error: 
     _put_dead_lettered(state, receipt.offset, failures, error, id=message_id, key=key)
 
 
-def leases_won(state: ConsumerState, partitions: Iterable[str]) -> None:
+def leases_won(state: Consumer, partitions: Iterable[str]) -> None:
     if won := tuple(sorted(partitions)):
         _count(state, instruments.LEASES_WON, len(won))
         _put(state, signals.lease_won, partitions=won)
 
 
-def leases_lost(state: ConsumerState, partitions: Iterable[str], reason: str) -> None:
+def leases_lost(state: Consumer, partitions: Iterable[str], reason: str = "lost") -> None:
     if lost := tuple(sorted(partitions)):
         _count(state, instruments.LEASES_LOST, len(lost), reason)
         _put(state, signals.lease_lost, partitions=lost, reason=reason)
+        if reason == "lost":
+            logger.warning(
+                "partitions lost: subscriber %s, group %s, topic %s, %s partitions; another worker may have them, or"
+                " the group was reset",
+                state.holder.name, state.group, state.topic, len(lost),
+                extra=state.log_fields("lease_lost", partitions=len(lost)),
+            )  # fmt: skip
 
 
-def _count(state: ConsumerState, instrument: Instrument, count: int, *labels: str) -> None:
+def _count(state: Consumer, instrument: Instrument, count: int, *labels: str) -> None:
     if count:
         instruments.record(instrument, count, state.topic, state.group, *labels)
 
 
-def _count_ended(state: ConsumerState, deliveries: Sequence[Delivery], end: Settlement) -> None:
+def _count_ended(state: Consumer, deliveries: Sequence[Delivery], end: Settlement) -> None:
     """Count deliveries by their outcome. A message that the handler's filter skipped is not finished by the handler."""
     count = len(deliveries)
     if end.error is None and end.again_in is None:
@@ -214,7 +192,7 @@ def _count_ended(state: ConsumerState, deliveries: Sequence[Delivery], end: Sett
         _count(state, instruments.DEAD_LETTERED if final else instruments.RETRIED, count)
 
 
-def _put_delivery(state: ConsumerState, signal: TopicSignal, delivery: Delivery, **more: Any) -> None:
+def _put_delivery(state: Consumer, signal: TopicSignal, delivery: Delivery, **more: Any) -> None:
     """Queue a signal of a delivery without its payload: thousands of events may wait for a slow receiver."""
     if signal.has_listeners(state.topic):
         _put(
@@ -224,7 +202,7 @@ def _put_delivery(state: ConsumerState, signal: TopicSignal, delivery: Delivery,
         )  # fmt: skip
 
 
-def _put_dead_lettered(state: ConsumerState, offset: int, failures: int, error: str, **more: Any) -> None:
+def _put_dead_lettered(state: Consumer, offset: int, failures: int, error: str, **more: Any) -> None:
     topic = conf.dead_letter_topic(state.topic)
     _put(
         state, signals.dead_lettered, offset=offset, failure_count=failures, error=clip(error),
@@ -232,7 +210,7 @@ def _put_dead_lettered(state: ConsumerState, offset: int, failures: int, error: 
     )  # fmt: skip
 
 
-def _put(state: ConsumerState, signal: TopicSignal, **arguments: Any) -> None:
+def _put(state: Consumer, signal: TopicSignal, **arguments: Any) -> None:
     if signal.has_listeners(state.topic):
         who = {"using": state.using, "group": state.group, "worker": state.holder.name}
         state.events.put(partial(signal.send_logged, state.topic, **who, **arguments))

@@ -27,29 +27,31 @@ def load(state: ConsumerState, names: Sequence[str]) -> None:
     try:
         _load(state, names)
     except BaseException:
-        state.drop(names, "")
+        state.drop(names)
         state.check_leases = True
         raise
 
 
 def load_again(state: ConsumerState, names: Sequence[str]) -> None:
     """Read loaded partitions again. Deliveries in flight stay with their handlers."""
-    if mine := [name for name in names if name in state.partitions]:
-        _load(state, mine)
+    if loaded := [name for name in names if name in state.partitions]:
+        _load(state, loaded)
 
 
 def _load(state: ConsumerState, names: Sequence[str]) -> None:
-    places = positions.positions(state.using, state.group, state.topic, names, state.start)
+    stored = positions.positions(state.using, state.group, state.topic, names, state.start)
     left = delivery_state.in_flight(state.using, state.group, state.topic, names)
-    mine = {d.status.receipt: d for d in state.in_flight.values() if d.status.receipt.partition in places}
+    deliveries = {
+        d.status.receipt: d for d in state.in_flight.values() if d.status.receipt.partition in stored
+    }
     pauses = {name: ms for name in names if (ms := pause_of(name))}
     last = delivery_state.last_activities(state.using, state.group, state.topic, list(pauses))
     now = time.monotonic()
     known = set[Receipt]()
     for name in names:
-        place, before = places[name], state.partitions.get(name)
+        position, before = stored[name], state.partitions.get(name)
         # The last owner may have finished messages above the settled offset, but none above the tail.
-        new = Partition(name, place.acked, place.scanned, place.scanned, state.tail, idle_since=now)
+        new = Partition(name, position.acked, position.scanned, position.scanned, state.tail, idle_since=now)
         if before:
             # Reading is no activity: a partition that is often read again must still become idle.
             new.idle_since, new.uncounted = before.idle_since, before.uncounted
@@ -59,27 +61,27 @@ def _load(state: ConsumerState, names: Sequence[str]) -> None:
             new.pause, new.free_at = pause, max(new.free_at, last[name] + pause)
         state.partitions[name] = new
         state.has_priorities |= bool(priority_of(name))
-    news: list[int] = []
+    quarantined: list[int] = []
     found = [
         (Receipt(name, int(offset), int(token)), handed, bool(alone), int(failures))
         for name, offset, token, handed, alone, failures in left
     ]
-    unclaimed = _unclaim(state, [one for one, handed, *_ in found if not handed and one not in mine])
+    unclaimed = _unclaim(state, [one for one, handed, *_ in found if not handed and one not in deliveries])
     for receipt, _, alone, failures in found:
-        if mine.pop(receipt, None):
+        if deliveries.pop(receipt, None):
             state.partitions[receipt.partition].in_flight.add(receipt.offset)
         elif receipt not in unclaimed:
             state.quarantine(receipt, alone, failures)
             if receipt not in known:
-                news.append(receipt.offset)
-    if news:
+                quarantined.append(receipt.offset)
+    if quarantined:
         logger.warning(
             "quarantine: messages in flight when their worker died or lost its lease run alone, one by one:"
             " count %s, group %s, topic %s, offsets %s to %s, new worker %s",
-            len(news), state.group, state.topic, min(news), max(news), state.holder.name,
-            extra=state.log_fields("quarantine", messages=len(news), offset=min(news)),
+            len(quarantined), state.group, state.topic, min(quarantined), max(quarantined), state.holder.name,
+            extra=state.log_fields("quarantine", messages=len(quarantined), offset=min(quarantined)),
         )  # fmt: skip
-    for receipt, delivery in mine.items():
+    for receipt, delivery in deliveries.items():
         delivery.status.lost = True
         del state.in_flight[receipt.offset]
     read_waiting(state, names)
@@ -130,16 +132,16 @@ def read_fresh(state: ConsumerState, names: Sequence[str], ahead: int = READ_AHE
     """Read the next undelivered messages; with ``strict``, also those committed late below ``read_to``."""
     found: dict[str, list[int]] = {name: [] for name in names}
     strict = state.options.strict
-    places = [(name, state.partitions[name]) for name in names]
-    positions = [(name, place.scanned if strict else place.read_to) for name, place in places]
-    for name, offset in log.first_rows(state.using, state.group, state.topic, positions, ahead):
+    partitions = [(name, state.partitions[name]) for name in names]
+    above = [(name, one.scanned if strict else one.read_to) for name, one in partitions]
+    for name, offset in log.first_rows(state.using, state.group, state.topic, above, ahead):
         found[name].append(offset)
-    for name, news in found.items():
+    for name, offsets_read in found.items():
         partition = state.partitions[name]
-        for offset in news:
+        for offset in offsets_read:
             if offset <= partition.read_to:
                 partition.add_late(offset)
-        partition.add_read(sorted(news), ahead, state.tail)
+        partition.add_read(sorted(offsets_read), ahead, state.tail)
         state.needs_log_read.pop(name, None)
         if partition.fresh:
             state.ready[name] = None

@@ -93,7 +93,7 @@ class Membership:
             if not wait_for_locks or session.in_transaction(state.using) or time.monotonic() > deadline:
                 break
             time.sleep(0.05)
-        state.drop(list(state.partitions), "stopped")
+        self._drop(list(state.partitions), "stopped")
 
     def note_arrival(self, partition: str) -> None:
         """Note new messages in a partition that this subscriber does not own. It may have no owner."""
@@ -155,9 +155,9 @@ class Membership:
 
     def _compare(self) -> None:
         """Compare memory with the lease table: drop partitions that are lost, load other leases of this subscriber."""
-        mine = leases.held(self.state.using, self.state.holder)
-        self.state.drop([name for name in self.state.partitions if name not in mine])
-        self._load(mine - self.state.partitions.keys())
+        held = leases.held(self.state.using, self.state.holder)
+        self._drop([name for name in self.state.partitions if name not in held])
+        self._load(held - self.state.partitions.keys())
 
     def _check_in(self) -> Discovery:
         """Send a heartbeat and read the group's state. Raise an error if this subscriber must not continue."""
@@ -175,7 +175,7 @@ class Membership:
             raise GroupReadsLog(state.topic, state.group)
         known, generation = state.registration_generation, registration.generation
         if known and generation != known:
-            state.drop(list(state.partitions))  # Memory is of an earlier registration.
+            self._drop(list(state.partitions))  # Memory is of an earlier registration.
             state.check_leases, self._scan_at = True, -math.inf
             self.candidates.clear()
             self._known.clear()
@@ -187,7 +187,7 @@ class Membership:
         if not is_announced:
             incarnation = heartbeats.incarnation(state.using, state.holder)
             if incarnation not in (None, state.holder.incarnation):
-                state.drop(list(state.partitions))
+                self._drop(list(state.partitions))
                 raise FencedSubscription(state.topic, state.group, state.holder.name)
             self.start()
             found = read()
@@ -227,10 +227,10 @@ class Membership:
             leased, free = leases.overview(state.using, state.group, state.topic, self.lease_ms)
         share = fair_share(leased + unleased, self.members, state.holder.name)
         self._found_free = free > 0
-        wanted = share - len(state.partitions)
-        self._leave(max(-wanted, 0))
-        if free and wanted > 0:
-            self._take_free(wanted)
+        missing = share - len(state.partitions)
+        self._leave(max(-missing, 0))
+        if free and missing > 0:
+            self._take_free(missing)
         elif free:
             self._take_free(1 + free // max(len(self.members), 1), int(ORPHANED_AFTER * since_last * 1000))
         self._take_candidates(checked)
@@ -260,18 +260,18 @@ class Membership:
         now = time.monotonic()
         forget = max(2 * self.interval, self.lease_ms / 1000)
         self._known = {name: seen for name, seen in self._known.items() if now - seen <= forget}
-        mine = [name for name in self.candidates if self._is_designated(name)]
-        others = list(self.candidates.keys() - mine)
+        designated = [name for name in self.candidates if self._is_designated(name)]
+        others = list(self.candidates.keys() - designated)
         most = max(PER_STATEMENT, len(others) // max(len(self.members), 1))
         sample = random.sample(others, min(most, len(others)))
         leased: set[str] = set()
-        for some in batches([*mine, *sample]):
+        for some in batches([*designated, *sample]):
             leased |= leases.known(self.state.using, self.state.group, self.state.topic, some)
         for name in leased:
             self.candidates.pop(name, None)
             self._known[name] = now
         unseen = (len(others) - len(sample)) * len(leased.intersection(sample)) // max(len(sample), 1)
-        return [name for name in [*mine, *sample] if name not in leased], len(self.candidates) - unseen
+        return [name for name in [*designated, *sample] if name not in leased], len(self.candidates) - unseen
 
     def _is_designated(self, name: str, turn: int = 0) -> bool:
         return self._rank >= 0 and takes_new(name, self._rank, self._takers, turn)
@@ -297,7 +297,7 @@ class Membership:
         while count > 0:
             # Read more than wanted: a worker that hangs may have locked some.
             some = leases.takeable(state.using, state.holder, self.lease_ms, 2 * PER_STATEMENT, free_ms)
-            self._forget([name for _, name in some])
+            self._drop([name for _, name in some])  # They may have had another owner meanwhile.
             most = min(count, PER_STATEMENT)
             take = partial(leases.take_over, holder=state.holder, lease_ms=self.lease_ms, most=most)
             if not some or not self._begin(session.run(state.using, partial(take, free=some))):
@@ -306,27 +306,27 @@ class Membership:
 
     def _acquire(self, names: Iterable[str]) -> int:
         """Acquire leases on the partitions that have no owner. Return how many are new to this subscriber."""
-        state, wanted = self.state, list(names)
-        self._forget(wanted)
-        mine = leases.acquire(state.using, state.holder, wanted, self.lease_ms)
-        if mine is None:
+        state, names = self.state, list(names)
+        self._drop(names)  # They may have had another owner meanwhile.
+        acquired = leases.acquire(state.using, state.holder, names, self.lease_ms)
+        if acquired is None:
             # The registration is gone, locked or resetting. The partitions stay candidates for the next discovery.
-            self.candidates.update(dict.fromkeys(wanted, 1))
+            self.candidates.update(dict.fromkeys(names, 1))
             return 0
         now = time.monotonic()
-        for name in wanted:
+        for name in names:
             self.candidates.pop(name, None)
-            if name not in mine:
+            if name not in acquired:
                 self._known[name] = now
-        return self._begin(mine)
+        return self._begin(acquired)
 
-    def _forget(self, names: Sequence[str]) -> None:
-        """Drop old memory of partitions before they are taken: they may have had another owner meanwhile."""
-        self.state.drop([name for name in names if name in self.state.partitions])
+    def _drop(self, names: Iterable[str], reason: str = "lost") -> None:
+        """Forget partitions. ``reason``: for the signal ``lease_lost``."""
+        events.leases_lost(self.state, self.state.drop(names), reason)
 
-    def _begin(self, mine: Iterable[str]) -> int:
+    def _begin(self, names: Iterable[str]) -> int:
         """Load partitions that this subscriber has leased. Return how many are new to it."""
-        state, fresh = self.state, [name for name in mine if name not in self.state.partitions]
+        state, fresh = self.state, [name for name in names if name not in self.state.partitions]
         self._load(fresh)
         if fresh:
             fields = state.log_fields("leases_won", partitions=len(fresh))
@@ -350,16 +350,16 @@ class Membership:
             self.state.partitions.values(),
             key=lambda p: (p.name in handed, bool(p.in_flight), not p.leaving, bool(p.fresh), p.name),
         )
-        for place, partition in enumerate(by_work):
-            if partition.leaving and place >= count:
+        for index, partition in enumerate(by_work):
+            if partition.leaving and index >= count:
                 self.state.mark_ready(partition)
-            partition.leaving = place < count
+            partition.leaving = index < count
 
     def _release_left(self) -> None:
         state = self.state
         for some in batches([p.name for p in state.partitions.values() if p.leaving and not p.in_flight]):
             left = leases.release(state.using, state.holder, some)
-            state.drop(left, "stopped" if self._is_leaving else "shared")
+            self._drop(left, "stopped" if self._is_leaving else "shared")
             self._known.update(dict.fromkeys(left, time.monotonic()))  # Other subscribers take them.
             if left:
                 fields = state.log_fields("leases_released", partitions=len(left))
@@ -371,4 +371,4 @@ class Membership:
         state, before = self.state, time.monotonic() - 2 * self.lease_ms / 1000
         idle = [p.name for p in state.partitions.values() if p.idle_since < before and p.is_drained()]
         for some in batches(idle):
-            state.drop(garbage.give_up_drained(state.using, state.holder, some), "drained")
+            self._drop(garbage.give_up_drained(state.using, state.holder, some), "drained")

@@ -16,8 +16,8 @@ from ..store.leases import Holder
 from ..store.queries import partition_progress
 from .acknowledging.acknowledger import Acknowledger
 from .claiming import UNLIMITED, Claimer
-from .consumer_state import ConsumerState, Options
-from .delivery import Delivery
+from .consumer_state import ConsumerState
+from .delivery import Delivery, Options
 from .membership import Membership
 from .retention.garbage_collection import Collector
 from .tailer import Tailer
@@ -44,7 +44,7 @@ class Subscriber:
         )
         self.tailer, self.polled_by_caller = tailer, polled_by_caller
         self.acknowledger = Acknowledger(self.state)
-        self.claimer = Claimer(self.state, self.acknowledger)
+        self.claimer = Claimer(self.state, self.acknowledger, tailer)
         self.membership = Membership(self.state, tailer)
         self.watermarks = Watermarks(self.state, tailer)
         self.collector = Collector(options.using, topic)
@@ -154,9 +154,6 @@ class Subscriber:
             self.membership.tick()
             self.watermarks.tick()
             self.collector.tick()
-            if self.state.reload_needed:
-                self.tailer.request_reload(self.state.topic)
-                self.state.reload_needed = False
             if self.polled_by_caller:
                 self.state.quarantine_expired()
 

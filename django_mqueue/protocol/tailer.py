@@ -16,10 +16,10 @@ from typing import Protocol
 from ..policy.batching import batches
 from ..policy.missing_offsets import MissingOffsets
 from ..policy.names import key_of
+from ..signals import EventQueue, EventSink
 from ..store import log
 from ..store.connection import session
 from . import events
-from .events import EventQueue, EventSink
 from .promoting import Promoter, Promotion
 from .retention.garbage_collection import is_kept
 from .settling import Settler
@@ -139,10 +139,17 @@ class Tailer:
         if topic in self.tails:
             self.tails[topic].settler.note_shared(known)
 
-    def request_reload(self, topic: str) -> None:
-        """Read the whole topic again with the next tick: the tables hold less than memory says."""
-        if topic in self.tails:
-            self.tails[topic].reload_needed = True
+    def note_restored(self, topic: str, evidence: str) -> None:
+        """Note that the database was restored to an earlier state. The next tick reads the whole topic again."""
+        tail = self.tails.get(topic)
+        if tail and not tail.reload_needed:
+            tail.reload_needed = True
+            logger.warning(
+                "the log lost messages that this worker has read: topic %s: %s. The database was restored to an earlier"
+                " state (from a backup or an older replica), or the newest message was deleted. The worker reads the"
+                " whole log again",
+                topic, evidence,
+            )  # fmt: skip
 
     def _open(self, topic: str) -> Tail:
         """Start a tail at the newest message. The unsettled offsets below it are one hole."""
@@ -169,15 +176,15 @@ class Tailer:
         before = self.arrivals
         more, due = self._read()
         arrivals = self.arrivals
-        came = self._promote(due)
-        self.locked = sum(not result.promoted and not result.dropped for result in came)
-        if any(result.promoted for result in came):
+        promotions = self._promote(due)
+        self.locked = sum(not result.promoted and not result.dropped for result in promotions)
+        if any(result.promoted for result in promotions):
             more = self._read()[0] or more
             self.arrivals = arrivals
         for tail in list(self.tails.values()):
             self._settle(tail)
             self._sweep(tail, is_late=woken and arrivals == before)
-        return more or any(result.more for result in came)
+        return more or any(result.more for result in promotions)
 
     def due_in(self) -> float:
         """Return the seconds until a promotion, a settling or a sweep is due; infinity if none is planned."""
@@ -199,28 +206,24 @@ class Tailer:
             self._connection.note()
             self._reload_at = now + MIN_RELOAD_INTERVAL
         for tail in list(self.tails.values()):
-            tail.reload_needed = tail.reload_needed or is_new or self._has_lost(tail, now)
+            tail.reload_needed = tail.reload_needed or is_new
+            if not tail.reload_needed:
+                self._detect_restore(tail, now)
         for tail in [tail for tail in self.tails.values() if tail.reload_needed]:
             self.send_heartbeat_if_due()
             self._open_again(tail)
             tail.reload_needed = False  # Not earlier: if the read fails, the next tick repeats it.
 
-    def _has_lost(self, tail: Tail, now: float) -> bool:
-        """Return whether the log seems to have lost rows that this tail has read."""
+    def _detect_restore(self, tail: Tail, now: float) -> None:
+        """Let the topic be read again if the log seems to have lost rows that this tail has read."""
         settler = tail.settler
-        if settler.was_restored or (settler.is_truncated and not is_kept(tail.topic)):
-            logger.warning(
-                "the log lost messages that this worker has read: topic %s. The database was restored to an earlier"
-                " state (from a backup or an older replica), or the newest message was deleted. The worker reads the"
-                " whole log again",
-                tail.topic,
-            )
-            return True
-        if settler.is_truncated and now >= tail.reload_at:
+        if settler.was_restored:
+            self.note_restored(tail.topic, "its settled offset has decreased")
+        elif settler.is_truncated and not is_kept(tail.topic):
+            self.note_restored(tail.topic, "its newest messages are gone")
+        elif settler.is_truncated and now >= tail.reload_at:
             # Probably a redriven dead letter: redrive deletes one even if it is not settled.
-            tail.reload_at = now + MIN_RELOAD_INTERVAL
-            return True
-        return False
+            tail.reload_at, tail.reload_needed = now + MIN_RELOAD_INTERVAL, True
 
     def send_heartbeat_if_due(self) -> None:
         """Let listeners renew leases if due. Otherwise others would consider this process dead."""
@@ -244,10 +247,10 @@ class Tailer:
 
     def _promote(self, due: Sequence[str]) -> list[Promotion]:
         """Promote due messages by topic. Stop after a lock wait, so that leases are renewed before the next topic."""
-        came = []
+        promotions = []
         for topic in sorted(due, key=lambda topic: topic in self._waited):
             result = self.tails[topic].promoter.promote()
-            came.append(result)
+            promotions.append(result)
             if result.promoted:
                 commits.wake_after_commit(self.using, topic)
             for row, reason in result.dropped.items():
@@ -259,7 +262,7 @@ class Tailer:
             if result.waited:
                 self._waited.add(topic)
                 break
-        return came
+        return promotions
 
     def _read(self) -> tuple[bool, list[str]]:
         """Pass new rows to the listeners. Return whether a topic has more rows, and the topics with due messages."""
@@ -277,16 +280,16 @@ class Tailer:
                     due.append(topic)
             else:
                 by_topic.setdefault(topic, []).append((int(offset), partition, group))
-        for topic, news in by_topic.items():
+        for topic, new_rows in by_topic.items():
             tail = self.tails[topic]
             if any(listener.strict for listener in tail.listeners):
                 self._catch_up(tail)
-            for offset, _, _ in news:
+            for offset, _, _ in new_rows:
                 tail.holes.add(tail.position + 1, offset - 1)
                 tail.position = offset
-            self.arrivals += len(news)
-            tail.notify(news)
-        return any(len(news) == ROWS for news in by_topic.values()), due
+            self.arrivals += len(new_rows)
+            tail.notify(new_rows)
+        return any(len(new_rows) == ROWS for new_rows in by_topic.values()), due
 
     def settle(self, topic: str) -> int:
         """Try to settle now, even if it is not due. Return the settled offset."""

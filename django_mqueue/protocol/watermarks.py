@@ -92,15 +92,17 @@ class Watermarks:
         partitions = {name: state.partitions[name] for name in names}
 
         def work(cursor: CursorWrapper) -> _Advance:
-            mine = leases.lock_owned(cursor, state.holder, state.registration_generation, names)
-            if not mine.locked:
-                return _Advance(settled, busy=mine.busy)
-            advance = self._compute(cursor, {name: partitions[name] for name in sorted(mine.locked)}, settled)
-            advance.busy = mine.busy
+            owned = leases.lock_owned(cursor, state.holder, state.registration_generation, names)
+            if not owned.locked:
+                return _Advance(settled, busy=owned.busy)
+            advance = self._compute(
+                cursor, {name: partitions[name] for name in sorted(owned.locked)}, settled
+            )
+            advance.busy = owned.busy
             moved = [
-                (name, place)
-                for name, place in advance.positions.items()
-                if place != _remembered(partitions[name])
+                (name, position)
+                for name, position in advance.positions.items()
+                if position != _remembered(partitions[name])
             ]
             if moved and not advance.was_restored:
                 positions.advance(cursor, state.group, state.topic, moved)
@@ -108,7 +110,7 @@ class Watermarks:
 
         advance = session.run(state.using, work)
         if advance.was_restored:
-            state.reload_needed = True
+            self.tailer.note_restored(state.topic, f"a position of group {state.group} has decreased")
             return
         load_again(state, advance.forgotten)
         for name in names:
@@ -133,8 +135,8 @@ class Watermarks:
         settled = min(settled, found.settled)
         advance = _Advance(settled)
         advance.was_restored = any(
-            place.acked < partitions[name].watermark or place.scanned < partitions[name].scanned
-            for name, place in found.positions.items()
+            position.acked < partitions[name].watermark or position.scanned < partitions[name].scanned
+            for name, position in found.positions.items()
         )
         # Garbage collection may delete the row of an empty partition just after memory has read it.
         never = Position(state.start, state.start)
@@ -163,8 +165,8 @@ class Watermarks:
                     advance.missed.append((name, offset))
         return advance
 
-    def _note(self, partition: Partition, place: Position, settled: int) -> None:
-        partition.watermark, partition.scanned = place.acked, place.scanned
+    def _note(self, partition: Partition, position: Position, settled: int) -> None:
+        partition.watermark, partition.scanned = position.acked, position.scanned
         partition.dirty = max(partition.read_to, partition.top) > settled
         if partition.dirty:
             self.state.unsettled[partition.name] = None

@@ -24,7 +24,7 @@ from ..policy import encoding
 from ..policy.durations import to_ms
 from ..policy.ids import uuid7
 from ..policy.requests import Box
-from ..protocol.retention.garbage_collection import ExpiredReplies
+from ..protocol.retention.expired_replies import ExpiredReplies
 from ..protocol.waking import commits
 from ..protocol.waking.sockets import SleepSocket
 from ..store import replies

@@ -18,12 +18,12 @@ from ..policy import names
 from ..policy.durations import to_ms
 from ..policy.quarantine import Quarantine
 from ..protocol import events
+from ..protocol.acknowledging.after_commit import confirm
 from ..protocol.claim_scheduler import ClaimScheduler
-from ..protocol.consumer_state import Options
-from ..protocol.delivery import Delivery
-from ..protocol.events import EventQueue
+from ..protocol.delivery import Delivery, Options
 from ..protocol.subscriber import Subscriber
 from ..protocol.tailer import Tailer
+from ..signals import EventQueue
 from ..store.connection import errors, session
 from .registration import Start, check_names, check_start, subscribe
 
@@ -184,7 +184,7 @@ class Subscription:
 
     def _poll(self, max_messages: int) -> list[Delivery]:
         if opened := self._subscriber:
-            opened.state.confirm()
+            confirm(opened.state)
         with self._polling:
             subscriber, scheduler = self._open_parts()
             with subscriber.state.lock:

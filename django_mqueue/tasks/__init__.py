@@ -5,13 +5,14 @@ each queue, and ``options`` holds the settings of a backend and of a task. This 
 """
 
 from .backend import MQueueBackend
-from .context import JobContext, JobStopped, Progress
+from .context import JobStopped, Progress
 from .groups import JobGroup, enqueue_group
 from .limit import Limit
 from .options import JobExpired, job_options
 from .queues import recurring_jobs
 from .recurring import RecurringJob
 from .results import UnknownTask, progress_of
+from .running import JobContext
 from .unique import JobExists, Unique
 from .waiting import await_result, wait_for_result
 

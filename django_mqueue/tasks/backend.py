@@ -213,9 +213,9 @@ class MQueueBackend(BaseTaskBackend):
                 task_enqueued.send(type(self), task_result=result)
         return results
 
-    def _enqueue_unique(self, wanted: TaskResult[Any]) -> tuple[TaskResult[Any], bool]:
+    def _enqueue_unique(self, result: TaskResult[Any]) -> tuple[TaskResult[Any], bool]:
         """Enqueue a unique job. Return (the result of the new or the kept job, whether there is a new one)."""
-        task, args, kwargs = wanted.task, wanted.args, wanted.kwargs
+        task, args, kwargs = result.task, result.args, result.kwargs
         unique = self.options_of(task.func).unique
         assert unique is not None
         first = unique.first_id(task, args, kwargs)

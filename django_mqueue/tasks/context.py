@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
-
-from asgiref.sync import sync_to_async
+from typing import Any
 
 from ..policy.durations import moment
 from ..protocol.delivery import Delivery
 from ..store.connection import session
 from ..store.connection.second_connection import second_connection
 from ..store.queries import job_rows
-from .compat import TaskContext
-
-if TYPE_CHECKING:
-    from .groups import JobGroup
 
 INTERVAL = 1.0
 """Seconds between two writes of the progress, and between two reads of ``stop``."""
-TEXT_MAX = 200
 NOTE = b"~"
 """The first byte of a note. No JSON begins with it, so that a note is never taken for a return value."""
 
@@ -98,47 +90,6 @@ class Notes:
         return job_rows.RunningJob(
             self.delivery.group, self.delivery.topic, receipt.partition, receipt.offset
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobContext(TaskContext):
-    """The first argument of a task with ``takes_context=True``."""
-
-    notes: Notes = field(repr=False)
-    group: JobGroup | None = None
-    """The group, if this is its last job."""
-
-    def progress(self, done: float, total: float | None = None, text: str = "") -> None:
-        """Report that ``done`` of ``total`` units of work are done. ``text``: up to 200 characters about it.
-
-        It is stored at the first call, and then once a second at most. It is committed at once, also if the job is in
-        a transaction. ``progress_of`` and the admin show it. Raises ``ValueError`` for bad arguments.
-        """
-        for name, value in (("done", done), ("total", 0 if total is None else total)):
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, int | float)
-                or not 0 <= value <= sys.float_info.max
-            ):
-                raise ValueError(f"{name} must be a number that is not negative, not {value!r}")
-        if not isinstance(text, str) or len(text) > TEXT_MAX:
-            raise ValueError(f"text must be a string of at most {TEXT_MAX} characters")
-        self.notes.write({"done": done, "total": total, "text": text})
-
-    async def aprogress(self, done: float, total: float | None = None, text: str = "") -> None:
-        """Do the same as ``progress``, in an asynchronous job."""
-        await sync_to_async(self.progress)(done, total, text)
-
-    def is_stopping(self) -> bool:
-        """Return whether ``stop`` was called for this job. It reads the database once a second at most.
-
-        A job that is asked to stop cleans up, and then returns or raises ``JobStopped``.
-        """
-        return self.notes.asks_to_stop()
-
-    async def ais_stopping(self) -> bool:
-        """Do the same as ``is_stopping``, in an asynchronous job."""
-        return await sync_to_async(self.is_stopping)()
 
 
 def ask_to_stop(using: str, job: job_rows.RunningJob) -> bool:

@@ -56,25 +56,25 @@ def selected(names: Iterable[str], known: dict[str, str]) -> list[str]:
     A name may end in ``=`` and a weight. This function then registers the queue's handler again with this weight.
     Raises ``HandlerError`` for an invalid weight, for an unknown queue, and if there is no queue.
     """
-    wanted = []
+    queues = []
     for given in list(names) or sorted(known):
         name, equals, weight = (given, "", "1") if given in known else given.rpartition("=")
-        wanted.append(name or given)
+        queues.append(name or given)
         if equals and name in known:
             if not (weight.isascii() and weight.isdecimal() and 1 <= int(weight) <= WEIGHT_MAX):
                 raise HandlerError(
                     f"--tasks {given}: the weight must be from 1 to {WEIGHT_MAX}, not {weight!r}"
                 )
             registry.add(replace(registry.handlers([f"{known[name]}:{GROUP}"])[0], weight=int(weight)))
-    for name in wanted:
+    for name in queues:
         if name not in known:
             there = ", ".join(sorted(known)) or "none"
             raise HandlerError(
                 f"no backend in TASKS that uses MQueueBackend has the queue {name!r}; queues: {there}"
             )
-    if not wanted:
+    if not queues:
         raise HandlerError("no backend in TASKS uses django_mqueue.tasks.MQueueBackend")
-    return [f"{known[name]}:{GROUP}" for name in wanted]
+    return [f"{known[name]}:{GROUP}" for name in queues]
 
 
 def recurring_jobs() -> list[RecurringJob]:

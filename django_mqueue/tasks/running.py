@@ -1,14 +1,17 @@
-"""Run jobs in a worker."""
+"""Run jobs in a worker, with a context that reports their progress."""
 
 from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Awaitable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from inspect import iscoroutinefunction
 from typing import Any, cast
 
+from asgiref.sync import sync_to_async
 from django.utils import timezone
 
 from ..exceptions import Postpone, Reject
@@ -20,14 +23,15 @@ from ..workers.handler_calls import Exhausted
 from ..workers.registry import Limits
 from .backend import MQueueBackend, backend_named
 from .compat import (
+    TaskContext,
     TaskResult,
     TaskResultStatus,
     normalize_json,
     task_finished,
     task_started,
 )
-from .context import JobContext, Notes
-from .groups import group_of, wait_for_others
+from .context import Notes
+from .groups import JobGroup, group_of, wait_for_others
 from .hooks import on_success
 from .job_ids import GROUP
 from .options import ATTEMPTS_MAX, JobExpired, JobOptions
@@ -40,10 +44,52 @@ logger = logging.getLogger("django_mqueue")
 POSTPONE_UNKNOWN = 60.0
 """Seconds until a job is tried again whose task this process does not have."""
 UNLIMITED = JobOptions(max_attempts=ATTEMPTS_MAX).limits
+TEXT_MAX = 200
 
 
 class JobFailed(Exception):
     """A job has failed for good. Its text is the traceback of the last attempt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobContext(TaskContext):
+    """The first argument of a task with ``takes_context=True``."""
+
+    notes: Notes = field(repr=False)
+    group: JobGroup | None = None
+    """The group, if this is its last job."""
+
+    def progress(self, done: float, total: float | None = None, text: str = "") -> None:
+        """Report that ``done`` of ``total`` units of work are done. ``text``: up to 200 characters about it.
+
+        It is stored at the first call, and then once a second at most. It is committed at once, also if the job is in
+        a transaction. ``progress_of`` and the admin show it. Raises ``ValueError`` for bad arguments.
+        """
+        for name, value in (("done", done), ("total", 0 if total is None else total)):
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not 0 <= value <= sys.float_info.max
+            ):
+                raise ValueError(f"{name} must be a number that is not negative, not {value!r}")
+        if not isinstance(text, str) or len(text) > TEXT_MAX:
+            raise ValueError(f"text must be a string of at most {TEXT_MAX} characters")
+        self.notes.write({"done": done, "total": total, "text": text})
+
+    async def aprogress(self, done: float, total: float | None = None, text: str = "") -> None:
+        """Do the same as ``progress``, in an asynchronous job."""
+        await sync_to_async(self.progress)(done, total, text)
+
+    def is_stopping(self) -> bool:
+        """Return whether ``stop`` was called for this job. It reads the database once a second at most.
+
+        A job that is asked to stop cleans up, and then returns or raises ``JobStopped``.
+        """
+        return self.notes.asks_to_stop()
+
+    async def ais_stopping(self) -> bool:
+        """Do the same as ``is_stopping``, in an asynchronous job."""
+        return await sync_to_async(self.is_stopping)()
 
 
 def run_job(delivery: Delivery) -> Awaitable[None] | None:

@@ -20,12 +20,13 @@ from ..policy.durations import moment_ms, to_ms
 from ..policy.quarantine import Quarantine
 from ..protocol.claim_scheduler import ClaimScheduler, by_call
 from ..protocol.delivery import Delivery
-from ..protocol.events import EventQueue, delivered
+from ..protocol.events import delivered
 from ..protocol.subscriber import Subscriber
 from ..protocol.tailer import Tailer
 from ..service.registration import subscribe
 from ..service.requesting import inline_handlers
 from ..service.subscription import default_name
+from ..signals import EventQueue
 from ..stats.topic_list import with_originals
 from ..store import schedule
 from ..store.connection import session

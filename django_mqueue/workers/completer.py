@@ -16,9 +16,9 @@ from django.db import DatabaseError
 
 from ..exceptions import StaleDelivery
 from ..printing import on_a_line
-from ..protocol.acknowledging.acknowledger import Acknowledger, is_parked
+from ..protocol.acknowledging.acknowledger import is_parked
 from ..protocol.acknowledging.extending import extend_unlocked
-from ..protocol.delivery import Delivery
+from ..protocol.delivery import Delivery, DeliveryAcknowledger
 from ..protocol.subscriber import Subscriber
 from ..store.connection import errors
 from .handler_calls import Outcome, Verdict
@@ -41,7 +41,7 @@ class Completer:
         self.handlers = handlers
         self.unsettled: list[Outcome] = []
         self.counts: Counter[str] = Counter()
-        self._subscriber_of: dict[Acknowledger, Subscriber] = {
+        self._subscriber_of: dict[DeliveryAcknowledger, Subscriber] = {
             subscriber.acknowledger: subscriber for subscriber in handlers
         }
         self._visible_at = -math.inf
@@ -61,9 +61,10 @@ class Completer:
         """
         locked: list[Delivery] = []
         for subscriber in self.handlers:
-            mine = subscriber.acknowledger
             acks = [
-                o for o in self.due() if o.verdict.verb == "ack" and o.delivery.status.acknowledger is mine
+                o
+                for o in self.due()
+                if o.verdict.verb == "ack" and o.delivery.status.acknowledger is subscriber.acknowledger
             ]
             plan = plans.get(subscriber, Plan())
             if (acks or plan.lots) and not subscriber.backing_off:

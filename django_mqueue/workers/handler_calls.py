@@ -20,8 +20,7 @@ from ..exceptions import Postpone, Reject, Retry
 from ..policy.backoff import ExponentialBackoff, Policy
 from ..policy.durations import to_ms
 from ..printing import on_a_line
-from ..protocol.acknowledging.acknowledger import Acknowledger
-from ..protocol.delivery import Delivery
+from ..protocol.delivery import Delivery, DeliveryAcknowledger
 from ..store.connection import errors
 from .registry import Handler
 
@@ -97,7 +96,7 @@ class HandlerCall:
     ended: bool = False
 
     @property
-    def acknowledger(self) -> Acknowledger:
+    def acknowledger(self) -> DeliveryAcknowledger:
         return self.deliveries[0].status.acknowledger
 
     @cached_property

@@ -2,6 +2,8 @@
 
 A thread runs one *lot* at a time: a list of calls that run one after another. A handler past its ``max_runtime`` has
 failed. Its thread is given up and replaced. A handler that seems to hang is logged.
+
+This is no ``ThreadPoolExecutor``, because it replaces a thread that hangs, and takes waiting calls of a lot back.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from functools import partial
 from django.db import connections, reset_queries
 
 from ..exceptions import TimeLimitExceeded
-from ..protocol.acknowledging.acknowledger import Acknowledger
+from ..protocol.delivery import DeliveryAcknowledger
 from ..store.connection.session_variables import lazy_autocommit
 from .executor import UNKNOWN_ERROR, execute
 from .handler_calls import HandlerCall, Outcome, describe, verdicts_on
@@ -49,7 +51,7 @@ class Lot:
     """
 
     handler: Handler
-    acknowledger: Acknowledger
+    acknowledger: DeliveryAcknowledger
     waiting: deque[HandlerCall]
     thread: threading.Thread | None = None
     current: HandlerCall | None = None
@@ -84,7 +86,7 @@ class HandlerPool:
         self.size = size
         self.calls = 0
         self.lots: dict[Lot, None] = {}
-        self.running: Counter[Acknowledger] = Counter()
+        self.running: Counter[DeliveryAcknowledger] = Counter()
         """The number of lots of each subscriber."""
         self.hanging: dict[HandlerCall, threading.Thread] = {}
         self.hanging_limit = max(size, HANGING_LEAST)

@@ -16,7 +16,7 @@ from ..policy.backoff import ExponentialBackoff, Policy, RetryPolicy, policy_of
 from ..policy.durations import to_ms
 from ..policy.filters import Filter, filter_of
 from ..policy.names import OPERATIONS_TOPIC
-from ..protocol.consumer_state import Options
+from ..protocol.delivery import Options
 from ..service.registration import Start, check_names, check_start
 from ..service.subscription import BATCH_MAX, check_count
 from ..service.topics import Topic
@@ -234,11 +234,11 @@ def handlers(chosen: list[str] | None = None) -> list[Handler]:
     """
     known = dict(sorted(_handlers.items()))
     picked: dict[tuple[str, str], Handler] = {}
-    for wanted in chosen or ():
-        found = {key: handler for key, handler in known.items() if wanted in (key[0], ":".join(key))}
+    for name in chosen or ():
+        found = {key: handler for key, handler in known.items() if name in (key[0], ":".join(key))}
         if not found:
             there = ", ".join(map(":".join, known)) or "none"
-            raise HandlerError(f"no handler is registered for {wanted!r}; registered are: {there}")
+            raise HandlerError(f"no handler is registered for {name!r}; registered are: {there}")
         picked |= found
     own = {key: handler for key, handler in known.items() if key[0] != OPERATIONS_TOPIC}
     return list((picked if chosen else own).values())

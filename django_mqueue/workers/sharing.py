@@ -10,7 +10,7 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from ..protocol.claiming import UNLIMITED
-from ..protocol.delivery import Delivery
+from ..protocol.delivery import Delivery, DeliveryAcknowledger
 from ..protocol.subscriber import Subscriber
 from .handler_calls import HandlerCall
 from .pool import HandlerPool
@@ -68,7 +68,9 @@ class Sharing:
     ) -> None:
         self.subscribers, self.handlers, self.pool = subscribers, handlers, pool
         self.ahead: dict[Subscriber, deque[Delivery]] = {subscriber: deque() for subscriber in subscribers}
-        self._subscriber_of = {subscriber.acknowledger: subscriber for subscriber in subscribers}
+        self._subscriber_of: dict[DeliveryAcknowledger, Subscriber] = {
+            subscriber.acknowledger: subscriber for subscriber in subscribers
+        }
         self._turns: Turns[Subscriber] = Turns(
             pool.size, {subscriber: handlers[subscriber].weight for subscriber in subscribers}
         )

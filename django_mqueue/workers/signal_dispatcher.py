@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from django.db import connections, reset_queries
 
-from ..protocol.events import Event
+from ..signals import Event
 from . import connection_cleanup
 
 logger = logging.getLogger("django_mqueue")

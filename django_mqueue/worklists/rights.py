@@ -39,8 +39,8 @@ ALL_MAY = {
 
 def has(user: Any, worklist: Worklist, right: str) -> bool:
     """Return whether the user has a permission on a worklist. Each of the permissions includes ``view``."""
-    wanted = PERMISSIONS if right == "view" else (right,)
-    return any(user.has_perm(worklist.permission(one)) for one in wanted)
+    rights = PERMISSIONS if right == "view" else (right,)
+    return any(user.has_perm(worklist.permission(one)) for one in rights)
 
 
 def may_ever(user: Any, worklist: Worklist, verb: str) -> bool:
@@ -77,8 +77,8 @@ def refusal(item: WorkItem, verb: str, user: Any) -> str | None:
             return "only the user to whom the item is assigned may hand it back"
         right = "take"
     else:  # Finish, delay or move an item in a built-in state.
-        mine = is_own or (verb == DELAY and item.state != ASSIGNED)
-        if has(user, worklist, "assign") or (mine and has(user, worklist, "take")):
+        is_taker = is_own or (verb == DELAY and item.state != ASSIGNED)
+        if has(user, worklist, "assign") or (is_taker and has(user, worklist, "take")):
             return None
         if has(user, worklist, "take"):
             return "the item is not assigned to you"

@@ -60,9 +60,9 @@ def find(
     if worklist is not None:
         found = found.filter(worklist=worklist_of(worklist).name)
     if state is not None:
-        wanted = [state] if isinstance(state, str) else list(state)
-        _check(worklist, wanted)
-        found = found.filter(state__in=wanted)
+        states = [state] if isinstance(state, str) else list(state)
+        _check(worklist, states)
+        found = found.filter(state__in=states)
     if overdue or due_before is not None:
         if open is False:
             raise ValueError("overdue and due_before find open items: leave out open=False")
@@ -113,11 +113,11 @@ def _with_attributes(
     return found
 
 
-def _check(worklist: str | None, wanted: Sequence[str]) -> None:
+def _check(worklist: str | None, states: Sequence[str]) -> None:
     """Raise ``WorklistError`` for a state that the worklist, or if it is None any worklist, does not have."""
     searched = worklists() if worklist is None else [worklist_of(worklist)]
     known = dict.fromkeys((*BUILT_IN, *(state for each in searched for state in each.options.states)))
-    for state in wanted:
+    for state in states:
         if state not in known:
             where = "no worklist has the" if worklist is None else f"worklist {worklist!r} has no"
             raise WorklistError(f"{where} state {state!r}; the states are {', '.join(known)}")

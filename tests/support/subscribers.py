@@ -12,6 +12,7 @@ from django.db.models import QuerySet
 
 from django_mqueue import Delivery, Subscription
 from django_mqueue.models import DeliveryState, Message, Offset, PartitionLease, SubscriberHeartbeat
+from django_mqueue.protocol.acknowledging.acknowledger import Acknowledger
 from django_mqueue.protocol.retention.garbage_collection import Collector
 from django_mqueue.protocol.subscriber import Subscriber
 from django_mqueue.store import offsets
@@ -38,6 +39,12 @@ def engine_of(subscription: Subscription) -> Subscriber:
     engine = subscription._subscriber
     assert engine is not None, "the subscription is not open"
     return engine
+
+
+def acknowledger_of(delivery: Delivery) -> Acknowledger:
+    acknowledger = delivery.status.acknowledger
+    assert isinstance(acknowledger, Acknowledger)
+    return acknowledger
 
 
 def poll_until(

@@ -25,10 +25,13 @@ from ...store.delivery_state import Receipt, clip
 from ...store.parked_retries import ParkedRetry
 from .. import events
 from ..consumer_state import ConsumerState
-from ..delivery import Delivery
+from ..delivery import Consumer, Delivery
 from ..events import Settlement
 from ..waking import commits
-from .replying import report_failure
+from .after_commit import note_after_commit, note_lost, note_settled
+from .extending import extend
+from .replying import reply, report_failure
+from .transactional import atomically
 
 LONG_MS = 3_600_000
 """Delay in milliseconds above which a retry is parked.
@@ -45,6 +48,12 @@ class Acknowledger:
 
     def __init__(self, state: ConsumerState) -> None:
         self.state = state
+
+    atomically = staticmethod(atomically)
+    reply = staticmethod(reply)
+
+    def extend(self, deliveries: Sequence[Delivery], seconds: float | timedelta) -> bool:
+        return extend(self.state, deliveries, seconds)
 
     def ack(
         self,
@@ -63,9 +72,9 @@ class Acknowledger:
         expected = {d.status.receipt: _acked(d) for d in todo}
 
         def work(cursor: CursorWrapper) -> set[Receipt]:
-            mine, handed = self._of(todo), self._of(starting)
-            done = _finish(cursor, mine, todo)
-            stale = _not_settled(cursor, mine, done, expected)
+            owned, handed = self._of(todo), self._of(starting)
+            done = _finish(cursor, owned, todo)
+            stale = _not_settled(cursor, owned, done, expected)
             if handed.mark_handed(cursor) < len(starting):
                 stale |= set(handed.receipts) - handed.in_flight_receipts(cursor, locking=True)
             _call_then(todo, stale)
@@ -75,18 +84,20 @@ class Acknowledger:
 
         stale = session.run(self.state.using, work) if todo or starting or then else set()
         gone = [d for d in todo if d.status.receipt in stale] + ended
-        self.state.note_after_commit([d for d in todo if d.status.receipt not in stale], self.note_ack)
-        self.state.lose(stale)
+        note_after_commit(self.state, [d for d in todo if d.status.receipt not in stale], self.note_ack)
+        note_lost(self.state, stale)
         for delivery in starting:
             delivery.status.handed = True
             if delivery.status.receipt in stale:
-                delivery.status.lost = True  # Inside a transaction, ``lose`` has not marked it.
+                delivery.status.lost = True  # Inside a transaction, ``note_lost`` has not marked it.
         if gone:
             raise StaleDelivery(gone, "ack")
         return True
 
     def ack_all(self, deliveries: Sequence[Delivery]) -> None:
-        """Acknowledge deliveries in the caller's transaction. The caller calls ``note_ack`` after its commit.
+        """Acknowledge deliveries in the caller's transaction.
+
+        If Django calls commit hooks, the caller has registered a hook that calls ``note_ack``.
 
         Raises ``StaleDelivery`` if this subscriber no longer owns one. The caller's transaction must then roll back. A
         delivery that an earlier transaction acknowledged is also stale: its effects are already stored.
@@ -95,22 +106,24 @@ class Acknowledger:
         todo = [d for d in deliveries if not d.status.settled_by]
 
         def work(cursor: CursorWrapper) -> set[Receipt]:
-            mine = self._of(todo)
-            done = _finish(cursor, mine, todo)
+            owned = self._of(todo)
+            done = _finish(cursor, owned, todo)
             if done == len(todo):
                 _call_then(todo)
                 return set()
             expected = {d.status.receipt: _acked(d) for d in todo}
-            return _not_settled(cursor, mine, done, expected) or set(expected)
+            return _not_settled(cursor, owned, done, expected) or set(expected)
 
         stale = session.run(self.state.using, work) if todo else set[Receipt]()
-        self.state.lose(stale)
+        note_lost(self.state, stale)
         if gone := [d for d in todo if d.status.receipt in stale] + ended:
             raise StaleDelivery(gone, "ack")
+        if self.state.options.eager or not session.calls_hooks(self.state.using):
+            note_after_commit(self.state, deliveries, self.note_ack)
 
     def note_ack(self, deliveries: Sequence[Delivery]) -> None:
         """Update the consumer state for committed acks."""
-        self.state.note_settled(deliveries, "ack", settlement=Settlement())
+        note_settled(self.state, deliveries, "ack", settlement=Settlement())
 
     def reconcile_acks(self, deliveries: Sequence[Delivery]) -> None:
         """Reconcile acks whose commit result is unknown. Do nothing inside a transaction; ignore database errors."""
@@ -143,15 +156,15 @@ class Acknowledger:
             park = partial(self._park, delay_ms=delay_ms, error=error)
             return self._settle(deliveries, verb, settlement, park, is_parked=True)
 
-        def change(cursor: CursorWrapper, mine: Deliveries) -> int:
-            return mine.put_back(cursor, delay_ms, error)
+        def change(cursor: CursorWrapper, owned: Deliveries) -> int:
+            return owned.put_back(cursor, delay_ms, error)
 
         return self._settle(deliveries, verb, settlement, change, due_in=delay_ms)
 
-    def _park(self, cursor: CursorWrapper, mine: Deliveries, delay_ms: int, error: str | None) -> int:
+    def _park(self, cursor: CursorWrapper, owned: Deliveries, delay_ms: int, error: str | None) -> int:
         """Finish messages in the log and schedule them again for the group."""
         state, parked = self.state, 0
-        for receipt in mine.receipts:
+        for receipt in owned.receipts:
             if Deliveries(state.holder, [receipt]).finish(cursor, error, is_parked=True):
                 generation, partition = state.registration_generation, receipt.partition
                 what = ParkedRetry(state.group, state.topic, partition, receipt.offset, generation, uuid7())
@@ -166,8 +179,8 @@ class Acknowledger:
                 self.state.using,
                 lambda cursor: self._of(deliveries).lock_unlocked(cursor).put_back(cursor, 0, None),
             )
-            self.state.note_after_commit(
-                deliveries, partial(self.state.note_settled, verb="postpone", due_in=0)
+            note_after_commit(
+                self.state, deliveries, partial(self.state.note_settled, verb="postpone", due_in=0)
             )
 
     def settle_unlocked(
@@ -192,17 +205,17 @@ class Acknowledger:
             return locked, [*lost, *(settle(given) if given else ())]
 
         locked, stale = session.run(self.state.using, work)
-        self.state.lose({d.status.receipt for d in stale})
+        note_lost(self.state, {d.status.receipt for d in stale})
         return locked, stale
 
     def end_quarantine(self, delivery: Delivery) -> bool:
         """Record that a quarantined delivery no longer runs alone. Return False while its row is locked."""
-        mine = self._of([delivery])
+        owned = self._of([delivery])
 
         def work(cursor: CursorWrapper) -> bool:
-            free = mine.lock_unlocked(cursor)
+            free = owned.lock_unlocked(cursor)
             free.end_quarantine(cursor)
-            return bool(free.receipts) or not mine.in_flight_receipts(cursor, locking=False)
+            return bool(free.receipts) or not owned.in_flight_receipts(cursor, locking=False)
 
         return session.run(self.state.using, work)
 
@@ -211,12 +224,12 @@ class Acknowledger:
 
         Return False if this subscriber does not own it, and None while another transaction has the row locked.
         """
-        mine = Deliveries(self.state.holder, [receipt])
+        owned = Deliveries(self.state.holder, [receipt])
 
         def work(cursor: CursorWrapper) -> bool | None:
-            if not mine.lock_unlocked(cursor).receipts:
-                return None if mine.in_flight_receipts(cursor, locking=False) else False
-            done = self._move_to_dead_letters(cursor, mine, error, failures, new_token())
+            if not owned.lock_unlocked(cursor).receipts:
+                return None if owned.in_flight_receipts(cursor, locking=False) else False
+            done = self._move_to_dead_letters(cursor, owned, error, failures, new_token())
             if done:
                 self._after_failure(receipt.offset, is_final=True)
             return bool(done)
@@ -239,7 +252,7 @@ class Acknowledger:
     def _move_to_dead_letters(
         self,
         cursor: CursorWrapper,
-        mine: Deliveries,
+        owned: Deliveries,
         error: str,
         failures: int,
         token: int | None = None,
@@ -247,8 +260,8 @@ class Acknowledger:
         counted: bool = True,
     ) -> int:
         """Finish one message for this group and copy it to the dead-letter topic, in one transaction."""
-        state, text, offset = self.state, clip(error), mine.receipts[0].offset
-        done = mine.finish(cursor, text, token, counted=counted)
+        state, text, offset = self.state, clip(error), owned.receipts[0].offset
+        done = owned.finish(cursor, text, token, counted=counted)
         if done:
             dead_topic = conf.dead_letter_topic(state.topic)
             box = dead_letters.copy(cursor, offset, state.group, dead_topic, failures, text)
@@ -280,18 +293,17 @@ class Acknowledger:
         }
 
         def work(cursor: CursorWrapper) -> set[Receipt]:
-            mine = self._of(todo)
-            stale = _not_settled(cursor, mine, change(cursor, mine), expected)
+            owned = self._of(todo)
+            stale = _not_settled(cursor, owned, change(cursor, owned), expected)
             for receipt in expected.keys() - stale if failed else ():
                 self._after_failure(receipt.offset, is_final=settlement.again_in is None)
             return stale
 
         stale = session.run(self.state.using, work) if todo else set()
         settled = [d for d in todo if d.status.receipt not in stale]
-        self.state.note_after_commit(
-            settled, partial(self.state.note_settled, verb=verb, due_in=due_in, settlement=settlement)
-        )
-        self.state.lose(stale)
+        note = partial(note_settled, self.state, verb=verb, due_in=due_in, settlement=settlement)
+        note_after_commit(self.state, settled, note)
+        note_lost(self.state, stale)
         gone = [d for d in deliveries if d.status.receipt in stale or d.status.settled_by not in ("", verb)]
         if gone:
             raise StaleDelivery(gone, verb)
@@ -317,14 +329,14 @@ def _call_then(deliveries: Sequence[Delivery], stale: Collection[Receipt] = ()) 
             delivery.status.then()
 
 
-def _finish(cursor: CursorWrapper, mine: Deliveries, deliveries: Sequence[Delivery]) -> int:
+def _finish(cursor: CursorWrapper, owned: Deliveries, deliveries: Sequence[Delivery]) -> int:
     """Acknowledge deliveries, with the results that their handlers left. Return how many the holder still had."""
     skipped = [d.offset for d in deliveries if d.status.skipped]
     results = {d.status.receipt: d.status.result for d in deliveries if d.status.result is not None}
-    return mine.finish(cursor, skipped=skipped, results=results)
+    return owned.finish(cursor, skipped=skipped, results=results)
 
 
-def is_parked(state: ConsumerState, delay_ms: int) -> bool:
+def is_parked(state: Consumer, delay_ms: int) -> bool:
     """Return whether a retry after ``delay_ms`` is parked.
 
     With ``strict``, the retry must stay in the log, so that it blocks later messages of its key. Messages of
@@ -335,12 +347,12 @@ def is_parked(state: ConsumerState, delay_ms: int) -> bool:
 
 
 def _not_settled(
-    cursor: CursorWrapper, mine: Deliveries, changed: int, expected: Mapping[Receipt, State]
+    cursor: CursorWrapper, owned: Deliveries, changed: int, expected: Mapping[Receipt, State]
 ) -> set[Receipt]:
     """Return the receipts that are not settled, by this attempt or by an earlier one whose result is unknown."""
     if changed == len(expected):
         return set()
-    there = mine.states(cursor)
+    there = owned.states(cursor)
     return {receipt for receipt in expected if there.get(receipt) != expected[receipt]}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from django.db.backends.utils import CursorWrapper
 
@@ -16,9 +15,8 @@ from ...store.connection import session
 from ...store.connection.second_connection import second_connection
 from ...store.delivery_state import Receipt
 from ..consumer_state import ConsumerState
-
-if TYPE_CHECKING:
-    from ..delivery import Delivery
+from ..delivery import Delivery
+from .after_commit import note_lost
 
 LOCKED_WAIT = 2.0
 """Seconds for which ``extend`` retries a locked delivery. The other transaction probably settles it."""
@@ -34,10 +32,10 @@ def extend(state: ConsumerState, deliveries: Sequence[Delivery], seconds: float 
     todo = [d for d in deliveries if not d.status.settled_by]
 
     def work(cursor: CursorWrapper) -> set[Receipt]:
-        mine = Deliveries(state.holder, [d.status.receipt for d in todo])
-        if mine.extend(cursor, visible_ms) == len(todo):
+        owned = Deliveries(state.holder, [d.status.receipt for d in todo])
+        if owned.extend(cursor, visible_ms) == len(todo):
             return set()
-        return set(mine.receipts) - mine.in_flight_receipts(cursor, locking=True)
+        return set(owned.receipts) - owned.in_flight_receipts(cursor, locking=True)
 
     if todo and session.in_transaction(state.using) and not state.options.eager:
         stale = _extend_outside(state, {d.status.receipt for d in todo}, visible_ms)
@@ -47,7 +45,7 @@ def extend(state: ConsumerState, deliveries: Sequence[Delivery], seconds: float 
         if delivery.status.receipt not in stale:
             delivery.status.expires = state.clock.now() + visible_ms
     state.leave_quarantine([d for d in todo if d.status.receipt not in stale])
-    state.lose(stale)
+    note_lost(state, stale)
     if gone := [d for d in deliveries if d.status.settled_by or d.status.receipt in stale]:
         raise StaleDelivery(gone, "extend")
     return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
@@ -16,10 +16,8 @@ from ...store import replies
 from ...store.connection import session
 from ...store.connection.second_connection import outside_snapshot
 from ...store.delivery_state import clip
+from ..delivery import Delivery
 from ..waking import commits
-
-if TYPE_CHECKING:
-    from ..delivery import Delivery
 
 POLL_INTERVAL = 0.03
 """Seconds between two checks of a box that another handler is filling."""

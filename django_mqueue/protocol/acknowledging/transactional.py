@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db import DatabaseError, connections, transaction
 
 from ...exceptions import BrokenTransaction, StaleDelivery, WrongDatabase
 from ...store.connection import errors, session
+from ..delivery import Delivery
 from .statements import writes
-
-if TYPE_CHECKING:
-    from ..delivery import Delivery
 
 
 @contextmanager
@@ -31,12 +29,11 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
         # A repeated ack succeeds, so the block would commit its effects a second time.
         raise StaleDelivery(ended, "ack")
     acknowledger = deliveries[0].status.acknowledger
-    state = acknowledger.state
-    using, acked = state.using, False
+    using, acked = acknowledger.state.using, False
     try:
         with session.closes_half_ended(using), transaction.atomic(using=using):
             # Registered before the hooks of the block: if one of those raises, the consumer state is still updated.
-            if calls_hooks := session.calls_hooks(using):
+            if session.calls_hooks(using):
                 transaction.on_commit(
                     lambda: acknowledger.note_ack(deliveries) if acked else None, using=using
                 )
@@ -49,8 +46,6 @@ def atomically(deliveries: Sequence[Delivery]) -> Iterator[None]:
                 raise StaleDelivery(overdue, "ack")
             acknowledger.ack_all(deliveries)
             acked = True
-            if state.options.eager or not calls_hooks:
-                state.note_after_commit(deliveries, acknowledger.note_ack)
     except StaleDelivery:
         acknowledger.reconcile_acks(deliveries)
         raise

@@ -9,8 +9,9 @@ from django.db.backends.utils import CursorWrapper
 
 from ... import conf
 from ...policy.names import RESERVED_SUFFIXES, replies_topic
-from ...store import garbage, offsets, replies
+from ...store import garbage, offsets
 from ...store.connection import session
+from .expired_replies import ExpiredReplies
 from .removing import Removal, unfinished
 
 PAGE = 1000
@@ -18,11 +19,6 @@ STEP = 0.1
 """Seconds between two pages of a pass, in a worker without other work."""
 FRUITLESS_PAGES = 20
 """A pass ends after so many successive pages without a deletion. The next pass continues after them."""
-
-BOXES, PAGES = 500, 5
-"""Reply boxes of a page, and the pages that are read at once."""
-LINGER_MS = 60_000
-"""Milliseconds to keep a box after its deadline: the requester may still fetch a reply that was just in time."""
 
 
 def is_kept(topic: str) -> bool:
@@ -40,7 +36,7 @@ class Collector:
         self.using, self.topic, self.deleted = using, topic, 0
         self._next = -math.inf
         self._fruitless = 0
-        self._leftovers = ExpiredReplies(using, topic)
+        self._expired_replies = ExpiredReplies(using, topic)
         self._removal: Removal | None = None
 
     def tick(self) -> None:
@@ -114,7 +110,7 @@ class Collector:
         self.deleted += len(deletable)
         self._fruitless = fruitless
         if has_replies:
-            self._leftovers.delete_pages()
+            self._expired_replies.delete_pages()
         return more
 
     def _done(
@@ -122,11 +118,11 @@ class Collector:
     ) -> list[tuple[str, int]]:
         """Return (partition, offset) of rows at or below the watermarks (or starts) of all groups that need them."""
         marks = {
-            place: offset
-            for place, offset in garbage.watermarks(
+            (partition, group): offset
+            for (partition, group), offset in garbage.watermarks(
                 cursor, self.topic, sorted({partition for _, partition, _ in rows})
             ).items()
-            if place[1] not in groups.resetting
+            if group not in groups.resetting
         }
         starts, done = groups.starts, []
         for offset, partition, target in rows:
@@ -134,31 +130,3 @@ class Collector:
             if all(offset <= max(marks.get((partition, group), 0), starts[group]) for group in waiting):
                 done.append((partition, offset))
         return done
-
-
-class ExpiredReplies:
-    """Deletes the expired reply boxes of one topic, page by page, for one process."""
-
-    def __init__(self, using: str, topic: str) -> None:
-        self.using, self.topic = using, replies_topic(topic)
-        self._above = 0
-
-    def delete_pages(self) -> None:
-        """Delete the expired boxes of up to ``PAGES`` pages. Stop after a page of which less than half is deleted."""
-        for _ in range(PAGES):
-            if self.delete_page() < BOXES // 2:
-                return
-
-    def delete_page(self) -> int:
-        """Delete the expired boxes of the next page, except locked ones. Return the number of deleted boxes."""
-        found = replies.page(self.using, self.topic, self._above, LINGER_MS, BOXES)
-        self._above = found[-1][0] if len(found) == BOXES else 0
-        expired = [offset for offset, is_expired in found if is_expired]
-
-        def work(cursor: CursorWrapper) -> int:
-            deletable = replies.lock_expired(cursor, expired, LINGER_MS)
-            if deletable:
-                garbage.delete(cursor, self.topic, (), deletable)
-            return len(deletable)
-
-        return session.run(self.using, work) if expired else 0

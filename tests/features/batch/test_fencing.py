@@ -11,6 +11,7 @@ from django_mqueue import Delivery, StaleDelivery, Subscription
 from django_mqueue.models import DeliveryState
 from django_mqueue.protocol.acknowledging.transactional import atomically
 from tests.support.shop.models import Sale
+from tests.support.subscribers import acknowledger_of
 from tests.support.threads import raw_connection
 
 from .batches import publish_all, states
@@ -81,11 +82,11 @@ def test_what_somebody_has_locked_is_left_for_another_time(batch: list[Delivery]
     told: list[Delivery] = []
     with raw_connection() as other:
         other.execute(LOCK, [batch[0].offset])
-        assert batch[0].status.acknowledger.settle_unlocked(batch, rejected(told)) == ([batch[0]], [batch[1]])
+        assert acknowledger_of(batch[0]).settle_unlocked(batch, rejected(told)) == ([batch[0]], [batch[1]])
         other.rollback()
     assert told == batch[2:]
     assert states() == [(False, 0, 0), (False, 0, 0), (True, 1, 0)]
-    assert batch[0].status.acknowledger.settle_unlocked(batch[:1], rejected(told)) == ([], [])
+    assert acknowledger_of(batch[0]).settle_unlocked(batch[:1], rejected(told)) == ([], [])
     assert states()[0] == (True, 1, 0)
 
 
@@ -94,7 +95,7 @@ def test_a_stale_one_that_its_new_owner_has_locked_is_not_waited_for(batch: list
     with raw_connection() as other, connection.cursor() as cursor:
         cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
         other.execute(LOCK, [batch[1].offset])
-        assert batch[0].status.acknowledger.settle_unlocked(batch, rejected(told)) == ([], [batch[1]])
+        assert acknowledger_of(batch[0]).settle_unlocked(batch, rejected(told)) == ([], [batch[1]])
         other.rollback()
         cursor.execute("SET SESSION innodb_lock_wait_timeout = DEFAULT")
     assert told == [batch[0], batch[2]]

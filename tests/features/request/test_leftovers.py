@@ -12,8 +12,8 @@ from django.test import override_settings
 
 from django_mqueue import OutgoingMessage, Reply, Subscription, request, subscribe
 from django_mqueue.models import Message
-from django_mqueue.protocol.retention.garbage_collection import BOXES as PAGE
-from django_mqueue.protocol.retention.garbage_collection import LINGER_MS, ExpiredReplies
+from django_mqueue.protocol.retention.expired_replies import BOXES as PAGE
+from django_mqueue.protocol.retention.expired_replies import LINGER_MS, ExpiredReplies
 from django_mqueue.service import requesting
 from django_mqueue.service.requesting import PendingRequest
 from tests.factories import MessageFactory

@@ -180,7 +180,7 @@ def test_a_commit_that_was_not_heard_of_sets_aside_once(verb: str, monkeypatch: 
         def answer() -> bool:
             return delivery.nack(delay=HOURS, error="x") if verb == "nack" else delivery.postpone(HOURS)
 
-        monkeypatch.setattr(delivery.status.acknowledger.state, "note_settled", lambda *a, **k: None)
+        monkeypatch.setattr(delivery.status.acknowledger.state, "note_settled", lambda *a, **k: [])
         assert answer()
         assert answer()
     assert len(list(scheduled("t"))) == 1
@@ -198,7 +198,7 @@ def test_an_ack_and_a_long_postponement_are_not_taken_for_each_other(
             "ack": delivery.ack,
             "postpone": lambda: delivery.postpone(HOURS),
         }
-        monkeypatch.setattr(delivery.status.acknowledger.state, "note_settled", lambda *a, **k: None)
+        monkeypatch.setattr(delivery.status.acknowledger.state, "note_settled", lambda *a, **k: [])
         assert calls.pop(first)()
         (other,) = calls.values()
         with pytest.raises(StaleDelivery):

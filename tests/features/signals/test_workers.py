@@ -14,7 +14,7 @@ from django.test import override_settings
 
 from django_mqueue import Message, OutgoingMessage, Postpone, Reject, Retry, publish, publish_many, signals
 from django_mqueue.models import DeliveryState, PartitionLease
-from django_mqueue.protocol.events import Event
+from django_mqueue.signals import Event
 from django_mqueue.testing import drain
 from django_mqueue.workers import signal_dispatcher
 from django_mqueue.workers.signal_dispatcher import SignalDispatcher

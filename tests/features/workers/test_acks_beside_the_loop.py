@@ -131,11 +131,11 @@ def test_an_ack_while_the_loop_winds_up_and_forgets_what_it_has_lost() -> None:
     publish_many("orders", BOTH)
     drop = ConsumerState.drop
 
-    def look(state: ConsumerState, names: Iterable[str], *reason: str) -> None:
+    def look(state: ConsumerState, names: Iterable[str]) -> set[str]:
         names = set(names)
         steps.looking = "b" in names
         try:
-            drop(state, names, *reason)
+            return drop(state, names)
         finally:
             steps.looking = False
 

@@ -11,10 +11,10 @@ from functools import partial
 import pytest
 from django.db import connection, transaction
 
-from django_mqueue.protocol.consumer_state import Options
-from django_mqueue.protocol.events import EventQueue
+from django_mqueue.protocol.delivery import Options
 from django_mqueue.protocol.subscriber import Subscriber
 from django_mqueue.protocol.tailer import Tailer
+from django_mqueue.signals import EventQueue
 from django_mqueue.testing import drain
 from django_mqueue.worklists import ItemChanged, WorkItem, Worklist, automation
 from tests.protocol.interleavings.sides import waits

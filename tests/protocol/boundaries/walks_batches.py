@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from django_mqueue import Delivery, publish
 from django_mqueue.protocol.acknowledging.transactional import atomically
+from tests.support.subscribers import acknowledger_of
 
 from .looks import acked, ended, payloads, states
 from .walks import DONE, Dead, Scene, Stage, walk
@@ -63,4 +64,4 @@ def reject_of_one_that_hangs(scene: Scene) -> Iterator[None]:
         return []
 
     yield
-    assert found[0].status.acknowledger.settle_unlocked(found[:1], answer) == ([], [])
+    assert acknowledger_of(found[0]).settle_unlocked(found[:1], answer) == ([], [])

@@ -9,7 +9,7 @@ from django.db import connection
 
 from django_mqueue import Delivery, OutgoingMessage, request
 from django_mqueue.models import Message
-from django_mqueue.protocol.retention.garbage_collection import LINGER_MS, ExpiredReplies
+from django_mqueue.protocol.retention.expired_replies import LINGER_MS, ExpiredReplies
 from django_mqueue.service import requesting
 from django_mqueue.service.requesting import PendingRequest
 

@@ -8,7 +8,6 @@ import pytest
 from django.db import transaction
 
 from django_mqueue import StaleDelivery, publish
-from django_mqueue.protocol.acknowledging import extending
 from tests.support.subscribers import engine_of
 
 from .looks import Seen, acked, ended, payloads, states
@@ -132,7 +131,7 @@ def extended(topic: str) -> Seen:
 def extend(scene: Scene) -> Iterator[None]:
     found = scene.claimed(0, 1)
     yield
-    extending.extend(found[0].status.acknowledger.state, found, 3600)
+    found[0].status.acknowledger.extend(found, 3600)
 
 
 @walk(

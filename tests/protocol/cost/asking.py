@@ -6,7 +6,7 @@ from django.db.backends.utils import CursorWrapper
 
 from django_mqueue import OutgoingMessage
 from django_mqueue.policy.encoding import encode
-from django_mqueue.protocol.retention.garbage_collection import ExpiredReplies
+from django_mqueue.protocol.retention.expired_replies import ExpiredReplies
 from django_mqueue.service.requesting import PendingRequest
 from django_mqueue.store import replies
 from django_mqueue.store.connection import session

@@ -17,7 +17,7 @@ from django_mqueue import Delivery, OutgoingMessage, Subscription, publish, publ
 from django_mqueue.models import PartitionLease, SubscriberHeartbeat
 from django_mqueue.policy import quarantine
 from django_mqueue.protocol import tailer as feed_module
-from django_mqueue.protocol.consumer_state import Options
+from django_mqueue.protocol.delivery import Options
 from django_mqueue.protocol.settling import Settler
 from django_mqueue.protocol.subscriber import Subscriber
 from django_mqueue.protocol.tailer import Tailer

@@ -12,7 +12,7 @@ from django.db.models import F
 
 from django_mqueue import Delivery, subscribe
 from django_mqueue.models import SubscriberHeartbeat
-from django_mqueue.protocol.consumer_state import Options
+from django_mqueue.protocol.delivery import Options
 from django_mqueue.protocol.subscriber import Subscriber
 from django_mqueue.protocol.tailer import Tailer
 from django_mqueue.stats.numbers import subscribers

@@ -150,8 +150,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a worker with more than its share gives partitions up",
         "a worker that starts later gets no partition",
         "protocol/membership.py",
-        "self._leave(max(-wanted, 0))",
-        "self._leave(min(-wanted, 0))",
+        "self._leave(max(-missing, 0))",
+        "self._leave(min(-missing, 0))",
         f"{_SHARES}::test_one_who_was_alone_gives_up_what_is_too_much_when_others_come",
     ),
     mutation(
@@ -208,8 +208,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "during a backlog, a handler gets a message before a message of the same key that was committed"
         " earlier",
         "protocol/fetching.py",
-        "place.scanned if strict else place.read_to",
-        "place.read_to",
+        "one.scanned if strict else one.read_to",
+        "one.read_to",
         "features/strict/test_order_of_commits.py::test_the_same_where_the_log_is_read_on_before_the_tail_is",
     ),
     mutation(

@@ -140,8 +140,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a former owner writes positions of an earlier registration generation, and messages of the new"
         " generation are lost",
         "protocol/watermarks.py",
-        "mine = leases.lock_owned(cursor, state.holder, state.registration_generation, names)",
-        "mine = leases.LockedLeases(set(names), set())",
+        "owned = leases.lock_owned(cursor, state.holder, state.registration_generation, names)",
+        "owned = leases.LockedLeases(set(names), set())",
         f"{_LIVES}::test_before_it_has_noticed_a_worker_of_an_earlier_life_can_do_nothing",
     ),
     mutation(
@@ -169,11 +169,8 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "if known and generation != known:",
                 "if not generation:",
             ),
-            Edit(
-                "protocol/membership.py",
-                "self.state.drop([name for name in names if name in self.state.partitions])",
-                "self.state.drop([])",
-            ),
+            Edit("protocol/membership.py", "self._drop([name for _, name in some])", "self._drop([])"),
+            Edit("protocol/membership.py", "self._drop(names)", "self._drop([])"),
         ),
         ("protocol/guards/test_generations.py::test_a_partition_that_comes_back_in_a_new_life_is_read_anew",),
     ),

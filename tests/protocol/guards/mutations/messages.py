@@ -293,8 +293,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "garbage collection ignores positions that a reset is removing",
         "messages that should be delivered again are deleted first",
         "protocol/retention/garbage_collection.py",
-        "if place[1] not in groups.resetting",
-        "if place[1] is not groups.resetting",
+        "if group not in groups.resetting",
+        "if group is not groups.resetting",
         f"{_REMOVAL}::test_what_a_resetting_group_had_done_before_does_not_count_for_deletion",
     ),
     mutation(

@@ -52,8 +52,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a message that a handler got when its worker died is quarantined",
         "a message that kills its worker is delivered together with others again and again",
         "protocol/fetching.py",
-        "if not handed and one not in mine]",
-        "if one not in mine]",
+        "if not handed and one not in deliveries]",
+        "if one not in deliveries]",
         "features/workers/test_quarantine_log.py"
         "::test_messages_of_a_dead_worker_are_one_line_with_their_number",
     ),

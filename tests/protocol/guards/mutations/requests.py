@@ -121,7 +121,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     mutation(
         "the cleanup keeps a reply box for a minute after its deadline",
         "a reply that was just in time is deleted before its requester reads it",
-        "protocol/retention/garbage_collection.py",
+        "protocol/retention/expired_replies.py",
         "LINGER_MS = 60_000",
         "LINGER_MS = 0",
         f"{_LATE}::test_what_was_replied_in_time_is_got_also_after_the_deadline",

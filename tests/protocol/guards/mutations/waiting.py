@@ -137,7 +137,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "partitions that could not be leased stay candidates",
         "if the registration is locked, messages of a new partition wait as long as a lease lasts",
         "protocol/membership.py",
-        "            self.candidates.update(dict.fromkeys(wanted, 1))\n",
+        "            self.candidates.update(dict.fromkeys(names, 1))\n",
         "            self.candidates.clear()\n",
         f"{_HELD}::test_partitions_that_could_not_be_leased_are_found_by_the_next_discovery",
     ),
