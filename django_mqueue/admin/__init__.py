@@ -37,8 +37,8 @@ def register(site: AdminSite) -> None:
     site.register(PartitionLease, PartitionLeaseAdmin)
     site.register(Offset, OffsetAdmin)
     site.register(SubscriberHeartbeat, SubscriberHeartbeatAdmin)
-    # ``AdminSite.register`` refuses models with a composite primary key: Django's ModelAdmin cannot put such a key
-    # into a URL. ``DeliveryStateAdmin`` can, so this line adds it to the registry directly.
+    # ``register`` refuses a composite primary key, also of a proxy, but ``DeliveryStateAdmin`` can put it into a URL.
+    # Only models of the registry are in the site's index, so no public API gives this page its place there.
     site._registry[DeliveryState] = DeliveryStateAdmin(DeliveryState, site)
 
 

@@ -17,7 +17,7 @@ from ..policy.names import ACTIONS_TOPIC, OPERATIONS_TOPIC, possible_originals
 from ..results import Cut, FailedAttempt, Inspected
 
 if TYPE_CHECKING:
-    from django.utils.functional import _StrOrPromise
+    from django_stubs_ext import StrOrPromise
 
 logger = logging.getLogger("django_mqueue")
 
@@ -91,7 +91,7 @@ def _taken(message: Inspected, given: Any) -> Inspected:
     return replace(message, payload=given.payload, headers=dict(given.headers), errors=errors)
 
 
-def _hidden(message: Inspected, text: _StrOrPromise) -> Inspected:
+def _hidden(message: Inspected, text: StrOrPromise) -> Inspected:
     withheld = Withheld(text)
     errors = tuple(replace(one, error=withheld) for one in message.errors)
     return replace(message, payload=withheld, headers={}, errors=errors)

@@ -94,12 +94,6 @@ def message_timeline(
         return _TimelineReader(using, row, stored_in, groups).read(body, created_at)
 
 
-def groups_of(using: str, topic: str, limit: int) -> list[tuple[str, bool]]:
-    """Return (name, paused) of the first ``limit`` groups that are registered for a topic, by name."""
-    with session.raises_not_migrated(using):
-        return store.groups(using, topic, limit)
-
-
 class _TimelineReader:
     def __init__(self, using: str, row: Row, stored_in: str, groups: int) -> None:
         self.using, self.row, self.stored_in, self.limit = using, row, stored_in, groups

@@ -8,12 +8,10 @@ from typing import Any
 
 from django.contrib.contenttypes.models import ContentType
 from django.db import models
-from django.db.models.expressions import RawSQL
 
 from .. import conf
 from ..policy.durations import moment, to_ms
-from ..store.connection.dialect import NOW_MS
-from ..store.queries.group_rows import now_ms
+from ..store.queries.group_rows import NOW, now_ms
 from .intake import checked_attributes
 from .models import WorkAttribute, WorkItem
 from .registry import worklist_of, worklists
@@ -90,8 +88,7 @@ def visible_to(user: Any) -> models.QuerySet[WorkItem]:
     """
     names = [worklist.name for worklist in visible(user)]
     rows = WorkItem.objects.using(conf.database()).filter(worklist__in=names)
-    now = RawSQL(NOW_MS, (), output_field=models.BigIntegerField())
-    found: models.QuerySet[WorkItem] = rows.select_related("assignee", "team").annotate(now_ms=now)
+    found: models.QuerySet[WorkItem] = rows.select_related("assignee", "team").annotate(now_ms=NOW)
     return found.defer("payload", "headers", "result", "error")
 
 

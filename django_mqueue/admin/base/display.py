@@ -28,9 +28,9 @@ from ...stats.texts import local_time as local_time
 from ...stats.texts import number as number
 
 if TYPE_CHECKING:
-    from django.utils.functional import _StrOrPromise
+    from django_stubs_ext import StrOrPromise
 
-    Text = _StrOrPromise  # A text, or the lazy translation of a text.
+    Text = StrOrPromise  # A text, or the lazy translation of a text.
 else:
     Text = str
 

@@ -13,8 +13,7 @@ from django.contrib.admin.views.main import ORDER_VAR, ChangeList
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Page, Paginator
 from django.db import transaction
-from django.db.models import BigIntegerField, Model, QuerySet
-from django.db.models.expressions import RawSQL
+from django.db.models import Model, QuerySet
 from django.forms.widgets import Script
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
@@ -24,8 +23,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ... import conf
-from ...store.connection.dialect import NOW_MS
 from ...store.queries import search
+from ...store.queries.group_rows import NOW
 from . import choices
 from .display import EMPTY, Text, column, key_column
 from .forms import parse_number
@@ -48,7 +47,7 @@ RowLink = tuple[Text, str, Callable[[Any], Mapping[str, str] | None]]
 """Title, page, and a function that returns the page's query for a row, or None if the row has no such page."""
 
 
-class Found(QuerySet[Any]):
+class KeyedQuerySet(QuerySet[Any]):
     """A queryset whose first primary keys are known. ``keys``: at most ``LIMIT`` + 1, in the order of the queryset.
 
     MariaDB needs a third of a second to find 500 composite keys among millions of rows. A queryset that is filtered
@@ -56,6 +55,12 @@ class Found(QuerySet[Any]):
     """
 
     keys: list[Any]
+
+
+def with_keys(queryset: QuerySet[Any], keys: list[Any]) -> KeyedQuerySet:
+    found = KeyedQuerySet(queryset.model, queryset.query, queryset.db)
+    found.keys = keys
+    return found
 
 
 class BoundedPaginator(_Paginator):
@@ -72,7 +77,7 @@ class BoundedPaginator(_Paginator):
 
     @cached_property
     def _keys(self) -> list[Any]:
-        if isinstance(self.object_list, Found) and hasattr(self.object_list, "keys"):
+        if isinstance(self.object_list, KeyedQuerySet) and hasattr(self.object_list, "keys"):
             return self.object_list.keys
         return list(self.object_list.values_list("pk", flat=True)[: LIMIT + 1])
 
@@ -263,9 +268,7 @@ class ReadOnlyAdmin(NoChanges, ModelAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the rows of the queue's database, each with ``now_ms``: that database's time in epoch milliseconds."""
-        rows: QuerySet[Any] = super().get_queryset(request)
-        now = RawSQL(NOW_MS, (), output_field=BigIntegerField())
-        rows = rows.using(conf.database()).annotate(now_ms=now)
+        rows: QuerySet[Any] = super().get_queryset(request).using(conf.database()).annotate(now_ms=NOW)
         return rows
 
     def choose(self, typed: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -293,12 +296,7 @@ class ReadOnlyAdmin(NoChanges, ModelAdmin):
         return queryset.filter(**given).order_by(*order or ["pk"])
 
     def get_paginator(
-        self,
-        request: HttpRequest,
-        queryset: QuerySet[Any],
-        per_page: int,
-        orphans: int = 0,
-        allow_empty_first_page: bool = True,
+        self, request: HttpRequest, queryset: QuerySet[Any], per_page: int, *args: Any
     ) -> BoundedPaginator:
         return BoundedPaginator(queryset, per_page, rows=self.get_queryset(request))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
+from django.contrib.admin import ModelAdmin
 from django.contrib.auth.mixins import PermissionRequiredMixin
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
@@ -15,10 +16,6 @@ from django.views.generic import TemplateView
 
 from .display import Text
 from .urls import APP, NAVIGATION, PERMISSIONS, allowed_url, may_open, overview_url, page_url
-
-if TYPE_CHECKING:
-    from .tables import ReadOnlyAdmin
-
 
 FRAGMENT = "X-MQueue-Fragment"
 """The browser's script checks this header: a response without it is another page, for example a login page."""
@@ -34,7 +31,7 @@ class QueueView(PermissionRequiredMixin, TemplateView):
     breadcrumbs have no parent except the overview.
     """
 
-    model_admin: ReadOnlyAdmin = None  # type: ignore[assignment]
+    model_admin: ModelAdmin[Any] = None  # type: ignore[assignment]
     """The ModelAdmin to whose URLs the view belongs. ``as_view`` sets it."""
     route: ClassVar[str]
     url_name: ClassVar[str]
@@ -96,7 +93,7 @@ class QueueView(PermissionRequiredMixin, TemplateView):
 
 
 def forbidden(
-    request: HttpRequest, model_admin: ReadOnlyAdmin, permissions: Sequence[str] = ()
+    request: HttpRequest, model_admin: ModelAdmin[Any], permissions: Sequence[str] = ()
 ) -> HttpResponse:
     """Return the page for users who may not open a page. ``permissions``: the permissions that the page needs."""
     text: Text = _("You have no permission for this page or action.")
@@ -106,13 +103,13 @@ def forbidden(
     return _problem(request, model_admin, 403, _("No permission"), text)
 
 
-def not_found(request: HttpRequest, model_admin: ReadOnlyAdmin, text: Text) -> HttpResponse:
+def not_found(request: HttpRequest, model_admin: ModelAdmin[Any], text: Text) -> HttpResponse:
     """Return the page for an object that does not exist."""
     return _problem(request, model_admin, 404, _("Not found"), text)
 
 
 def _problem(
-    request: HttpRequest, model_admin: ReadOnlyAdmin, status: int, title: Text, text: Text
+    request: HttpRequest, model_admin: ModelAdmin[Any], status: int, title: Text, text: Text
 ) -> HttpResponse:
     request.current_app = model_admin.admin_site.name
     page = f"{model_admin.opts.model_name}_changelist"

@@ -161,7 +161,6 @@ class RunPage(QueueView):
     route, url_name = "run", "deadletter_run"
     template_name = "admin/django_mqueue/dead_letter_run.html"
     title: Text = gettext_lazy("Progress of an operation")
-    http_method_names = ["get", "post"]
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         entry, found = self._found()

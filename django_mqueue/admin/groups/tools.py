@@ -1,4 +1,4 @@
-"""The buttons of groups and topics, by their current status and the user's permissions."""
+"""The buttons of a group, by its current status and the user's permissions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from django.utils.translation import gettext as _
 
 from ... import conf
 from ...store import offsets
-from ..base.operations import Subject, group_subject, topic_subject
+from ..base.operations import group_subject
 from ..base.urls import Tools, tools
+from ..topics.tools import history
 
 
 def group_tools(request: HttpRequest, topic: str, group: str) -> Tools:
@@ -23,18 +24,4 @@ def group_tools(request: HttpRequest, topic: str, group: str) -> Tools:
             pages = {"resume_group": _("Resume"), **pages}
         elif not registration.reads_log:
             pages = {"pause_group": _("Pause"), **pages}
-    return tools(request, pages, topic=topic, group=group) + _history(request, group_subject(topic, group))
-
-
-def topic_tools(request: HttpRequest, topic: str) -> Tools:
-    paused = offsets.pauses(conf.database(), topic).values()
-    pages = {} if all(paused) else {"pause_topic": _("Pause all groups")}
-    if any(paused):
-        pages["resume_topic"] = _("Resume all groups")
-    return tools(request, pages, topic=topic) + _history(request, topic_subject(topic))
-
-
-def _history(request: HttpRequest, subject: Subject) -> Tools:
-    """Return the button of the actions on this topic or group."""
-    model = subject.model.__name__.lower()
-    return tools(request, {"actions": _("History")}, model=model, object=subject.id)
+    return tools(request, pages, topic=topic, group=group) + history(request, group_subject(topic, group))

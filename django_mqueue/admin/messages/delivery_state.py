@@ -29,7 +29,7 @@ from ..base.display import (
     printable,
     quiet,
 )
-from ..base.tables import FROM_OFFSET, LIMIT, Found, GroupTable
+from ..base.tables import FROM_OFFSET, LIMIT, GroupTable, with_keys
 from ..base.urls import APP, may
 from .message_list import OUTCOMES
 
@@ -79,14 +79,11 @@ class DeliveryStateAdmin(GroupTable):
         if "consumer_group" not in given and given.keys() != {"topic"}:
             return super().narrow(queryset, given)
         if "consumer_group" not in given:
-            found = Found(queryset.model, super().narrow(queryset, given).query, queryset.db)
-            found.keys = search.states_of_topic(queryset.db, given["topic"], LIMIT + 1)
-            return found
+            keys = search.states_of_topic(queryset.db, given["topic"], LIMIT + 1)
+            return with_keys(super().narrow(queryset, given), keys)
         from_offset = int(given[FROM_OFFSET]) if FROM_OFFSET in given else None
         narrowed = super().narrow(queryset.filter(**given), leading)
-        found = Found(narrowed.model, narrowed.query, narrowed.db)
-        found.keys = search.states(queryset.db, leading, from_offset, LIMIT + 1)
-        return found
+        return with_keys(narrowed, search.states(queryset.db, leading, from_offset, LIMIT + 1))
 
     def find_row(self, request: HttpRequest, object_id: str) -> DeliveryState | None:
         key = row_ids.decode(object_id, str, str, str, int)

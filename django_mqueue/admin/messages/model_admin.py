@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from ..base.tables import ReadOnlyAdmin
-from .hurrying import HurryMessage
+from .deliver_now import DeliverNow
 from .message_list import MessagesPage
 from .publishing import PublishMessage
 from .scheduling import CancelMessage, RescheduleMessage
@@ -17,7 +17,7 @@ from .timeline import MessagePage
 
 
 class MessageAdmin(ReadOnlyAdmin):
-    views = (PublishMessage, HurryMessage, RescheduleMessage, CancelMessage, SkipMessage)
+    views = (PublishMessage, DeliverNow, RescheduleMessage, CancelMessage, SkipMessage)
     list_view = MessagesPage
 
     def change_view(  # type: ignore[override]

@@ -17,7 +17,6 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from ... import conf
 from ...browse.masking import Withheld
-from ...browse.timeline import groups_of
 from ...exceptions import NotRegistered
 from ...inspect import Cut
 from ...messages import OutgoingMessage
@@ -28,6 +27,7 @@ from ...policy.ids import uuid7
 from ...service import publish
 from ...service.registration import is_registered
 from ...store import offsets
+from ...store.connection import session
 from ..base.display import Text, local_time, printable, problem_text, seconds_text
 from ..base.forms import Moment
 from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
@@ -55,7 +55,7 @@ def _text(label: Text, **kwargs: Any) -> forms.CharField:
 
 def _area(rows: int) -> forms.Textarea:
     return forms.Textarea(
-        {"rows": rows, "cols": 80, "class": "vLargeTextField mqueue-code", "spellcheck": "false"}
+        {"rows": rows, "cols": 80, "class": "vLargeTextField mqueue-editor", "spellcheck": "false"}
     )
 
 
@@ -208,7 +208,9 @@ class PublishMessage(Operation):
             found = offsets.registration(conf.database(), outgoing.group, topic)
             groups = [(outgoing.group, found is not None and found.paused)]
         else:
-            groups = groups_of(conf.database(), topic, GROUPS)
+            with session.raises_not_migrated(conf.database()):
+                registered = offsets.registrations(conf.database(), topic)
+            groups = [(group, one.paused) for group, one in registered.items()][:GROUPS]
         undo = _("The message is stored in the topic. This cannot be undone.")
         if data["delay"] or data["at"]:
             undo = _("The message is stored in the topic. Until it is due, it can be cancelled.")

@@ -21,8 +21,9 @@ from ...service.actions import Author
 from ...service.scheduling import change_row
 from ..base.display import local_time
 from ..base.forms import IN_ZONE, OFFSET_MAX, Moment
-from ..base.operations import Data, Operation, Plan, Refused, Result, Subject
+from ..base.operations import Data, Plan, Refused, Result, Subject
 from ..base.urls import Tools, allowed_url, tools
+from .deliver_now import MessageOperation
 
 
 class ScheduledForm(forms.Form):
@@ -35,7 +36,7 @@ class RescheduleForm(ScheduledForm):
     at = Moment(label=gettext_lazy("New time"), help_text=IN_ZONE)
 
 
-class _ScheduledOperation(Operation):
+class _ScheduledOperation(MessageOperation):
     form_class: ClassVar[type[forms.Form]] = ScheduledForm
 
     def change(self, data: Data, due: Due | None) -> MessageTimeline:
@@ -51,14 +52,14 @@ class _ScheduledOperation(Operation):
         found = message_timeline(conf.database(), offset, payload_limit=lambda topic: 1, groups=1)
         return Subject(Message, str(offset), f"{found.topic}@{offset}" if found else str(offset))
 
-    def back(self, data: Data | None) -> str | None:
-        return allowed_url(self.request, "message_changelist")
-
 
 class CancelMessage(_ScheduledOperation):
     route, url_name = "cancel", "cancel_message"
     title = gettext_lazy("Cancel a scheduled message")
     flag = DELETION
+
+    def back(self, data: Data | None) -> str | None:
+        return allowed_url(self.request, "message_changelist")
 
     def plan(self, data: Data) -> Plan:
         found = _found(data["offset"])
@@ -114,10 +115,6 @@ class RescheduleMessage(_ScheduledOperation):
         found = self.change(data, due_of(None, data["at"]))
         names = {"offset": data["offset"], "topic": found.topic, "time": local_time(data["at"])}
         return Result(_("Message %(offset)s of topic %(topic)s is now due at %(time)s.") % names)
-
-    def back(self, data: Data | None) -> str | None:
-        offset = None if data is None else data["offset"]
-        return allowed_url(self.request, "message_change", offset) if offset else super().back(data)
 
 
 def scheduled_tools(request: HttpRequest, offset: int) -> Tools:

@@ -11,7 +11,7 @@ from ... import conf, inspect
 from ...policy.message_query import PENDING, WAITING
 from ..base.forms import OFFSET_MAX, GroupForm
 from ..base.operations import Data, Plan, Refused, Result, notice_time
-from .hurrying import MessageOperation
+from .deliver_now import MessageOperation
 
 
 class SkipForm(GroupForm):

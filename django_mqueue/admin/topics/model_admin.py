@@ -18,11 +18,11 @@ from ..base.forms import TopicForm
 from ..base.tables import ReadOnlyAdmin
 from ..base.urls import NAVIGATION, page_url
 from ..base.views import QueueView
-from ..groups.pausing import PauseTopic, ResumeTopic
-from ..groups.tools import topic_tools
 from . import actions, charts, status
 from .actions import ActionsPage
 from .overview import EVERY, NAME_MAX, OverviewPage
+from .pausing import PauseTopic, ResumeTopic
+from .tools import topic_tools
 
 GROUPS_SHOWN = 50
 

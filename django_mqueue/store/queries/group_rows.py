@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from django.db.models import BigIntegerField
+from django.db.models.expressions import RawSQL
+
 from ...policy.batching import batches
 from ...policy.message_query import DONE, IN_FLIGHT, OFFSET_MAX, PENDING, WAITING
 from ..connection import session
@@ -12,6 +15,8 @@ from ..connection.dialect import NOW_MS, flat, placeholders
 
 BRANCHES = 100
 """The maximum number of ranges in one statement."""
+NOW = RawSQL(NOW_MS, (), output_field=BigIntegerField())
+"""The database's time in epoch milliseconds, for annotations of querysets."""
 
 
 def now_ms(using: str) -> int:

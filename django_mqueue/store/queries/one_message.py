@@ -44,17 +44,6 @@ def group_states(using: str, topic: str, partition: str, offset: int, limit: int
     return [dict(zip(GROUP_COLUMNS, row, strict=True)) for row in rows]
 
 
-def groups(using: str, topic: str, limit: int) -> list[tuple[str, bool]]:
-    """Return (name, paused) of the first ``limit`` groups of a topic, by name."""
-    rows = session.fetch(
-        using,
-        "SELECT consumer_group, paused FROM queue_offsets FORCE INDEX (queue_offsets_groups)"
-        f" WHERE topic = %s AND partition_key = '' AND consumer_group > '' ORDER BY consumer_group LIMIT {limit:d}",
-        [topic],
-    )
-    return [(group, bool(paused)) for group, paused in rows]
-
-
 def dead_letters(
     using: str, dead_topic: str, partition: str, offset: int, limit: int
 ) -> list[tuple[int, str]]:

@@ -113,7 +113,8 @@ def linked(request: HttpRequest, site: AdminSite, item: WorkItem) -> str:
     if not request.user.has_perm(f"{found._meta.app_label}.{get_permission_codename('view', found._meta)}"):
         return name(f"{capfirst(str(found._meta.verbose_name))} {item.linked_id}")
     text = f"{capfirst(str(found._meta.verbose_name))}: {found}"
-    page = site._registry.get(type(found))
+    model = type(found)
+    page = site.get_model_admin(model) if site.is_registered(model) else None
     if page is None or not page.has_view_or_change_permission(request, found):
         return name(text)
     try:

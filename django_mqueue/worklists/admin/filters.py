@@ -30,7 +30,7 @@ NEWEST_END = ("-ended_at", "-kind", "-is_automated", "-created_at", "-pk")
 """The columns of the index. Another order after ``ended_at`` would sort all items that have ended."""
 
 
-class _Chosen(admin.SimpleListFilter):
+class _RequiredFilter(admin.SimpleListFilter):
     """A filter that always has a value: there is no choice "All"."""
 
     def value(self) -> str:
@@ -47,7 +47,7 @@ class _Chosen(admin.SimpleListFilter):
             yield {"selected": self.value() == name, "query_string": query, "display": text}
 
 
-class WorklistFilter(_Chosen):
+class WorklistFilter(_RequiredFilter):
     title = _("worklist")
     parameter_name = "worklist"
 
@@ -58,7 +58,7 @@ class WorklistFilter(_Chosen):
         return queryset.filter(worklist=self.value())
 
 
-class ViewFilter(_Chosen):
+class ViewFilter(_RequiredFilter):
     """The views of a worklist. Each view selects items, and has an order."""
 
     title = _("items")

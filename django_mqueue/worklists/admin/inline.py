@@ -8,7 +8,6 @@ from django.contrib import admin
 from django.contrib.contenttypes.admin import GenericTabularInline
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
 from ...admin.base.tables import NoChanges
@@ -17,6 +16,7 @@ from ..models import WorkItem
 from ..rights import visible
 from ..searching import visible_to
 from . import display
+from .urls import item_url
 
 
 class WorkItemInline(NoChanges, GenericTabularInline):
@@ -34,10 +34,7 @@ class WorkItemInline(NoChanges, GenericTabularInline):
 
     @admin.display(description=_("work item"))
     def item(self, item: WorkItem) -> str:
-        site = self.admin_site.name
-        return link(
-            reverse("admin:mqueue_worklists_workitem_change", args=(item.pk,), current_app=site), item.title
-        )
+        return link(item_url(self.admin_site, item), item.title)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[WorkItem]:
         return visible_to(request.user).order_by("-created_at")

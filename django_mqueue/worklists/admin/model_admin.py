@@ -12,13 +12,11 @@ from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ...admin.base.forms import parse_number
-from ...admin.base.tables import LIMIT, BoundedPaginator, Found, NoChanges, PagedChangeList
+from ...admin.base.tables import LIMIT, BoundedPaginator, NoChanges, PagedChangeList, with_keys
 from ...admin.messages.masking import sees_all
 from .. import states
 from ..figures import overdue
@@ -27,7 +25,8 @@ from ..rights import ALL_MAY, has, may_ever, visible
 from ..searching import first_due, visible_to
 from . import display
 from .filters import OVERDUE, ViewFilter, WorklistFilter
-from .pages import ITEMS_MAX, FiguresPage, ItemPage, StepPage, counted
+from .pages import ITEMS_MAX, FiguresPage, ItemPage, StepPage, counted, item_of
+from .urls import item_url, list_url
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[WorkItem]
@@ -124,17 +123,10 @@ class WorkItemAdmin(NoChanges, ModelAdmin):
         return PagedChangeList
 
     def get_paginator(
-        self,
-        request: HttpRequest,
-        queryset: QuerySet[Any],
-        per_page: int,
-        orphans: int = 0,
-        allow_empty_first_page: bool = True,
+        self, request: HttpRequest, queryset: QuerySet[Any], per_page: int, *args: Any
     ) -> BoundedPaginator:
         if queryset.query.order_by[:1] == ("due_at",):
-            found = Found(queryset.model, queryset.query, queryset.db)
-            found.keys = first_due(queryset, LIMIT + 1)
-            queryset = found
+            queryset = with_keys(queryset, first_due(queryset, LIMIT + 1))
         return BoundedPaginator(queryset, per_page, rows=self.get_queryset(request))
 
     def has_take_permission(self, request: HttpRequest) -> bool:
@@ -159,7 +151,7 @@ class WorkItemAdmin(NoChanges, ModelAdmin):
             )
             late = overdue(name)
             context |= {"figures_url": figures, "overdue": late, "overdue_text": counted(late)}
-            context["overdue_url"] = f"{self.list_url(name)}&view={OVERDUE}"
+            context["overdue_url"] = f"{list_url(self.admin_site, name)}&view={OVERDUE}"
         return super().changelist_view(request, context)
 
     def change_view(
@@ -169,7 +161,7 @@ class WorkItemAdmin(NoChanges, ModelAdmin):
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
         """Redirect to the item: its page has the history."""
-        return HttpResponseRedirect(self.item_url(self.item_of(request, object_id)))
+        return HttpResponseRedirect(item_url(self.admin_site, item_of(self, request, object_id)))
 
     def get_urls(self) -> list[URLPattern]:
         """Add the pages of steps and figures. They run without ``ATOMIC_REQUESTS``: each step is a transaction."""
@@ -185,22 +177,3 @@ class WorkItemAdmin(NoChanges, ModelAdmin):
             page(FiguresPage.as_view(model_admin=self), "figures/<slug:worklist>/", "figures"),
             *super().get_urls(),
         ]
-
-    def item_of(self, request: HttpRequest, object_id: str) -> WorkItem:
-        """Return the item of a URL. Raises ``Http404`` if there is none that the user may see."""
-        found: WorkItem = get_object_or_404(
-            self.get_queryset(request).defer(None), pk=parse_number(object_id)
-        )
-        return found
-
-    def item_url(self, item: WorkItem) -> str:
-        return reverse(
-            "admin:mqueue_worklists_workitem_change", args=(item.pk,), current_app=self.admin_site.name
-        )
-
-    def list_url(self, worklist: str) -> str:
-        url = reverse("admin:mqueue_worklists_workitem_changelist", current_app=self.admin_site.name)
-        return f"{url}?worklist={worklist}"
-
-    def step_url(self, verb: str) -> str:
-        return reverse("admin:mqueue_worklists_step", args=(verb,), current_app=self.admin_site.name)

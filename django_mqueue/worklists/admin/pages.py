@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import messages
+from django.contrib.admin import ModelAdmin
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
+from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
@@ -28,9 +30,7 @@ from ..states import WorklistError
 from ..steps import bulk
 from . import display
 from .forms import FORMS, StepForm
-
-if TYPE_CHECKING:
-    from .model_admin import WorkItemAdmin
+from .urls import item_url, list_url, step_url
 
 ITEMS_MAX = 500
 """Maximum number of items in one request, and on all pages of the list together."""
@@ -41,7 +41,7 @@ ONE_CLICK = (states.TAKE, states.HAND_BACK, states.UNASSIGN, states.AUTOMATE)
 class WorklistView(TemplateView):
     """A page of worklists in the admin."""
 
-    model_admin: WorkItemAdmin = None  # type: ignore[assignment]
+    model_admin: ModelAdmin[WorkItem] = None  # type: ignore[assignment]
     """``as_view`` sets it."""
     title: Text = ""
 
@@ -67,7 +67,8 @@ class ItemPage(WorklistView):
     template_name = "admin/mqueue_worklists/workitem/item.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        item = self.model_admin.item_of(self.request, self.kwargs["object_id"])
+        site = self.model_admin.admin_site
+        item = item_of(self.model_admin, self.request, self.kwargs["object_id"])
         message = message_of(item)
         sees_message = sees_all(self.request, message.topic)
         if not sees_message:
@@ -78,7 +79,7 @@ class ItemPage(WorklistView):
             state=display.state_badge(item),
             due=display.due(item),
             assignee=display.assignee(item),
-            linked=display.linked(self.request, self.model_admin.admin_site, item),
+            linked=display.linked(self.request, site, item),
             payload=payloads.body(message),
             headers=payloads.document(message.headers or None),
             result=None if item.result is None else self._result(item),
@@ -86,10 +87,10 @@ class ItemPage(WorklistView):
             attributes=_shown_attributes(item, message, sees_message),
             history=[self._change(step, sees_message) for step in item.history.reverse()],
             buttons=[
-                (verb, display.VERB_TEXTS[verb], self.model_admin.step_url(verb), verb in ONE_CLICK)
+                (verb, display.VERB_TEXTS[verb], step_url(site, verb), verb in ONE_CLICK)
                 for verb in verbs_for(item, self.request.user)
             ],
-            list_url=self.model_admin.list_url(item.worklist),
+            list_url=list_url(site, item.worklist),
             **kwargs,
         )
 
@@ -161,8 +162,8 @@ class StepPage(WorklistView):
         return super().get_context_data(
             items=self.items,
             items_count=len(self.items),
-            list_url=self.model_admin.list_url(self.worklist.name),
-            step_url=self.model_admin.step_url(self.verb),
+            list_url=list_url(self.model_admin.admin_site, self.worklist.name),
+            step_url=step_url(self.model_admin.admin_site, self.verb),
             back=self._back(),
             **kwargs,
         )
@@ -200,8 +201,8 @@ class StepPage(WorklistView):
 
     def _back(self) -> str:
         if len(self.items) == 1:
-            return self.model_admin.item_url(self.items[0])
-        return self.model_admin.list_url(self.worklist.name)
+            return item_url(self.model_admin.admin_site, self.items[0])
+        return list_url(self.model_admin.admin_site, self.worklist.name)
 
 
 class FiguresPage(WorklistView):
@@ -225,7 +226,7 @@ class FiguresPage(WorklistView):
             overdue=counted(found.overdue),
             oldest=found.oldest,
             weeks=[(row, row.week.date(), f"{row.share:.0%}", duration(row.mean)) for row in weeks],
-            list_url=self.model_admin.list_url(worklist.name),
+            list_url=list_url(self.model_admin.admin_site, worklist.name),
             **kwargs,
         )
 
@@ -233,3 +234,9 @@ class FiguresPage(WorklistView):
 def counted(count: int) -> str:
     """Return a count, with a plus sign if there may be more."""
     return f"{count:,}" if count < figures.COUNTED else f"{count:,}+"
+
+
+def item_of(model_admin: ModelAdmin[WorkItem], request: HttpRequest, object_id: str) -> WorkItem:
+    """Return the item of a URL. Raises ``Http404`` if there is none that the user may see."""
+    items = model_admin.get_queryset(request).defer(None)
+    return get_object_or_404(items, pk=parse_number(object_id))

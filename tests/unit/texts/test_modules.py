@@ -201,7 +201,7 @@ def test_a_bare_text_is_found(source: str) -> None:
         'text = f"{day:%Y-%m-%d %H:%M:%S %Z}"',
         'text = f"{first} {second}"',
         'url = "admin/django_mqueue/topic.html"',
-        'widget = {"class": "vLargeTextField mqueue-code"}',
+        'widget = {"class": "vLargeTextField mqueue-editor"}',
         "format_html('<span class=\"mqueue-badge mqueue-{}\">{}</span>', kind, text)",
         'logger.error("mask failed: topic %r", topic)',
         'raise TypeError("MASK must return the message")',

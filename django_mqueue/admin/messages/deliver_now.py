@@ -17,7 +17,7 @@ from ..base.operations import Data, Operation, Plan, Refused, Result, Subject, n
 from ..base.urls import allowed_url
 
 
-class HurryForm(forms.Form):
+class DeliverNowForm(forms.Form):
     """The message to deliver now.
 
     ``group``: the group that gets it earlier; empty if the message is scheduled for all groups.
@@ -39,12 +39,12 @@ class MessageOperation(Operation):
         return allowed_url(self.request, *page)
 
 
-class HurryMessage(MessageOperation):
+class DeliverNow(MessageOperation):
     """Deliver a message now: a scheduled message becomes due, any other becomes the next message of its key."""
 
     route, url_name = "hurry", "hurry_message"
     title = gettext_lazy("Deliver a message now")
-    form_class = HurryForm
+    form_class = DeliverNowForm
 
     def plan(self, data: Data) -> Plan:
         if _found(data).status == SCHEDULED:
