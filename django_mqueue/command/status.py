@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import threading
+import time
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -277,12 +277,11 @@ def top(options: Options, output: Output) -> None:
 
 
 def _refresh(options: Options, draw: Callable[[str], object]) -> None:
-    pause = threading.Event()
     for number, frame in enumerate(_frames(options), 1):
         draw(frame)
         if number == options["count"]:
             return
-        pause.wait(options["interval"].total_seconds())
+        time.sleep(options["interval"].total_seconds())
 
 
 VERBS = [

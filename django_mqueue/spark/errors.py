@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from ..exceptions import GroupNotNew as GroupNotNew
 from ..exceptions import MQueueError
-from ..exceptions import Superseded as Superseded
 
 
 class OptionError(MQueueError, ValueError):

@@ -19,8 +19,8 @@ from django_mqueue.spark.archives.locations import check_location
 from django_mqueue.spark.archives.parquet import arrow_schema, files_of, folder_of
 from django_mqueue.spark.archives.storage import ObjectStorage, storage_at
 from django_mqueue.spark.archives.tables import create_table
-from django_mqueue.spark.archives.topic_state import Last
 from django_mqueue.spark.errors import ArchiveError, NoArchive, NoSuchTopic, OptionError
+from django_mqueue.spark.sql.bulk import Last
 
 from .archives import DATE, add, batch, begin, data
 

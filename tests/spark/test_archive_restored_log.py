@@ -10,7 +10,6 @@ from django_mqueue import publish, publish_many
 from django_mqueue.exceptions import LogGap
 from django_mqueue.models import Message, Offset
 from django_mqueue.spark.archives.topic_state import (
-    Last,
     TopicState,
     catch_up_group,
     check,
@@ -18,6 +17,7 @@ from django_mqueue.spark.archives.topic_state import (
     move,
 )
 from django_mqueue.spark.database import following
+from django_mqueue.spark.sql.bulk import Last
 from django_mqueue.store import offsets
 from tests.support.subscribers import in_log
 

@@ -40,7 +40,7 @@ from django_mqueue.spark.streams.query import Query
 
 options = read_options(json.loads(sys.argv[1]))
 with connected(options.connecting) as using:
-    print(sum(each.piece.rows for each in batch(using, options)))
+    print(sum(each.rows for each in batch(using, options)))
 query = Query(read_options({**json.loads(sys.argv[1]), "group": "archive"}, streaming=True))
 begun = query.initial()
 query.done(query.latest(begun, None))

@@ -38,7 +38,7 @@ def query(make: Make) -> Query:
 
 
 def rows(ranges: list[Range]) -> int:
-    return sum(each.piece.rows for each in ranges)
+    return sum(each.rows for each in ranges)
 
 
 def forward(query: Query, begun: Offsets) -> Offsets:

@@ -48,7 +48,7 @@ def beats_never(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows(query: Query, begun: Offsets, ended: Offsets) -> int:
-    return sum(each.piece.rows for each in query.ranges(begun, ended))
+    return sum(each.rows for each in query.ranges(begun, ended))
 
 
 def cut_off(query: Query) -> tuple[Offsets, Offsets]:

@@ -35,7 +35,7 @@ def read(options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Read:
 
     def planned(**more: str) -> list[int]:
         found = batch("default", read_options({**options, "topic": "orders", **more}))
-        stretches = [(each.piece.above, each.piece.upto) for each in found]
+        stretches = [(each.above, each.upto) for each in found]
         rows = Message.objects.filter(topic="orders").order_by("offset")
         return [row.offset for row in rows if any(above < row.offset <= upto for above, upto in stretches)]
 

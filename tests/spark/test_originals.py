@@ -15,10 +15,11 @@ from django.test import override_settings
 from django_mqueue import publish, publish_many, reset, subscribe, unsubscribe
 from django_mqueue.exceptions import LogGap
 from django_mqueue.models import Offset
-from django_mqueue.spark.archives import topic_state
+from django_mqueue.spark.archives.topic_state import gap_above
 from django_mqueue.spark.database import following
 from django_mqueue.spark.errors import ArchiveError, NoArchive, NoSuchTopic
 from django_mqueue.spark.reader import settling
+from django_mqueue.spark.replays import originals
 from django_mqueue.spark.replays.originals import GuardedSource, Originals
 from django_mqueue.store import offsets
 from tests.support.subscribers import collect, in_log
@@ -121,14 +122,14 @@ def test_a_gap_is_an_error_though_the_connection_is_lost_while_it_is_looked_for(
 ) -> None:
     """The retry finds that the group that holds back deletion is already registered."""
     unsubscribe("orders", "archive")
-    check, looked = topic_state.gap_above, count()
+    looked = count()
 
     def losing(*given: Any) -> Any:
         if next(looked) == 0:
             raise OperationalError(2013, "Lost connection to server during query")
-        return check(*given)
+        return gap_above(*given)
 
-    monkeypatch.setattr(topic_state, "gap_above", losing)
+    monkeypatch.setattr(originals, "gap_above", losing)
     source = GuardedSource(SPARK, "orders", archived.folder, options, "guard")
     with closing(source.connection), pytest.raises(LogGap, match="its group 'archive' is not registered"):
         source.connection.run(partial(source.hold_back_deletion, gap_is_error=True, begun=False))

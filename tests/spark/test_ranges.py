@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from django_mqueue.spark.errors import OptionError
-from django_mqueue.spark.reader.ranges import Piece, cuts, rows_each, shares
+from django_mqueue.spark.reader.ranges import Range, cuts, rows_each, shares
 from django_mqueue.spark.streams.checkpoint import Offsets, parsed
 
 ROWS = some.lists(some.integers(1, 50), min_size=1, max_size=20)
@@ -65,8 +65,8 @@ def test_the_large_ones_are_cut_first() -> None:
 
 
 def test_a_stretch_is_dense_where_most_of_it_is_the_topics() -> None:
-    assert Piece("t", 100, 200, 60).dense
-    assert not Piece("t", 100, 200, 40).dense
+    assert Range("t", 100, 200, 60).dense
+    assert not Range("t", 100, 200, 40).dense
 
 
 def test_the_text_of_offsets_does_not_depend_on_how_they_came_about() -> None:

@@ -32,7 +32,7 @@ BOTH = "orders,payments"
 def rows(query: Query, begun: Offsets, ended: Offsets) -> dict[str, int]:
     found: dict[str, int] = {}
     for each in query.ranges(begun, ended):
-        found[each.piece.topic] = found.get(each.piece.topic, 0) + each.piece.rows
+        found[each.topic] = found.get(each.topic, 0) + each.rows
     return found
 
 

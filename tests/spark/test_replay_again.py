@@ -18,7 +18,8 @@ from django_mqueue import reset, subscribe, unsubscribe
 from django_mqueue.exceptions import LogGap, Superseded
 from django_mqueue.models import Message, Offset
 from django_mqueue.spark import archive, replay
-from django_mqueue.spark.archives import topic_state
+from django_mqueue.spark.archives import open_archive
+from django_mqueue.spark.archives.topic_state import gap_above
 from django_mqueue.spark.collecting import collect_all
 from django_mqueue.spark.database import copying, following
 from django_mqueue.spark.errors import ArchiveError, ReplayBegun
@@ -161,14 +162,14 @@ def test_a_gap_between_archive_and_log_is_an_error(
     fill(range(6))
     kept(spark, options, place)
     unsubscribe("orders", "archive")
-    check, looked = topic_state.gap_above, count()
+    looked = count()
 
     def losing(*given: Any) -> Any:
         if next(looked) == 0 and lost:
             raise OperationalError(2013, "Lost connection to server during query")
-        return check(*given)
+        return gap_above(*given)
 
-    monkeypatch.setattr(topic_state, "gap_above", losing)
+    monkeypatch.setattr(originals, "gap_above", losing)
     ways: dict[str, Any] = {
         "source": place,
         "live": True,
@@ -275,9 +276,8 @@ def test_no_archive_is_opened_while_anything_is_locked(
         with transaction.atomic():
             assert len(Offset.objects.select_for_update(nowait=True)) > 0
         next(looked)
-        return opened(*given)
+        return open_archive(*given)
 
-    opened = originals.open_archive
     monkeypatch.setattr(originals, "open_archive", looking)
     ways: dict[str, Any] = {"source": place, "to": "again", "options": options, "dry_run": False}
     assert done(replay(spark, "orders", "spring", **ways)).total == 6

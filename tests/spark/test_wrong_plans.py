@@ -27,12 +27,12 @@ def read(options: dict[str, str], rows: int) -> tuple[list[int], Cost]:
     """Return the offsets of a topic, read as one range that was planned with ``rows`` rows."""
     from django_mqueue.spark.reader.columns import schema_of
     from django_mqueue.spark.reader.options import read_options
-    from django_mqueue.spark.reader.ranges import Piece, Range
+    from django_mqueue.spark.reader.ranges import Range
 
     wanted = read_options({**options, "topic": "orders"})
     there = in_log("orders")
-    piece = Piece("orders", there[0] - 1, there[-1], rows)
-    cursor = reading.PageCursor(Range(piece), schema_of(wanted), wanted)
+    task_range = Range("orders", there[0] - 1, there[-1], rows)
+    cursor = reading.PageCursor(task_range, schema_of(wanted), wanted)
     found: list[int] = []
     with counted() as cost:
         while not cursor.done:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType, TimestampType
 
-from ...exceptions import LogGap
 from ...store import offsets
 from ..database.finished import finished_upto
 from ..reader.options import ReadOptions, Table
@@ -19,7 +18,13 @@ from ..reader.settling import settled
 from ..sql import bulk
 from .parquet import FileEntry, arrow_schema, files_of, schema
 from .storage import storage_at
-from .topic_state import Last, TopicState
+from .topic_state import TopicState
+
+GAP = (
+    "during the run, although the archive's group was not done with them. Run it again: it continues, or names the"
+    " cause"
+)
+"""The end of the error that messages were deleted."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,7 @@ class Planner:
             }  # fmt: skip
             if upto != state.upto:
                 position = max(state.position, min(upto["messages"], upto["deliveries"]))
-                new = bulk.last(using, state.topic, state.upto["messages"], upto["messages"])
-                last = Last(*new) if new else state.last
+                last = bulk.last(using, state.topic, state.upto["messages"], upto["messages"]) or state.last
                 found.append(replace(state, upto=upto, position=position, begun=True, last=last))
         return found
 
@@ -124,19 +128,8 @@ def write_task(to: str, options: Mapping[Table, ReadOptions], task: Task) -> lis
 
 
 def rows(task: Task, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a task, with the column ``published_at``. Raises ``LogGap`` at the end if rows are missing.
-
-    The ``LogGap`` of ``read`` advises the reader to use a group. An archive run already has one.
-    """
-    fetched, seen, piece = schema(task.table), 0, task.range.piece
+    """Return the rows of a task, with the column ``published_at``. Raises ``LogGap`` at the end if rows are missing."""
+    fetched = schema(task.table)
     if "published_at" not in fetched.fieldNames():
         fetched = StructType([*fetched.fields, StructField("published_at", TimestampType())])
-    for batch in read(task.range, fetched, replace(options, fail_on_data_loss=False)):
-        yield batch
-        seen += batch.num_rows
-    if task.table == "messages" and options.fail_on_data_loss and seen < piece.rows:
-        raise LogGap(
-            f"topic {piece.topic!r}: {piece.rows - seen} of the {piece.rows} messages with offsets {piece.above + 1}"
-            f" to {piece.upto} were deleted during the run, although the archive's group was not done with them. Run"
-            " it again: it continues, or names the cause"
-        )
+    return read(task.range, fetched, options, GAP)

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 
 from ..errors import ArchiveError, NoArchive, NoSuchTopic
 from ..reader.options import Table
+from ..sql.bulk import Last
 from .locations import check_as_of
 from .parquet import FileEntry, arrow_schema, row_groups, schema
 from .requests import TABLES
 from .storage import LocalStorage, Storage, storage_at, visible_files
 from .tables import Snapshot, commit_times, open_table
-from .topic_state import Last
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

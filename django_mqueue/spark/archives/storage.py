@@ -223,9 +223,6 @@ class _Input(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def seekable(self) -> bool:
-        return True
-
 
 Storage = LocalStorage | ObjectStorage
 

@@ -21,14 +21,6 @@ HOW_TO_CONTINUE = "To continue with the remaining messages, set fail_on_data_los
 
 
 @dataclass(frozen=True)
-class Last:
-    """The last archived message. Its id shows whether the database still has the log that was archived."""
-
-    offset: int
-    id: str
-
-
-@dataclass(frozen=True)
 class TopicState:
     """The state of a topic in its archive. ``upto``: the offset that each table reaches."""
 
@@ -39,7 +31,7 @@ class TopicState:
     begun: bool = False  # True if the archive has a batch of the topic.
     generation: int = 0  # The generation of the group's registration; 0 before it is registered.
     lowest: int = 0  # The group's position before the last commit. The group is never below it.
-    last: Last | None = None  # The last message of the archive.
+    last: bulk.Last | None = None  # The last message of the archive.
 
 
 def read_state(archive: Archive | None, topic: str, group: str) -> TopicState:

@@ -13,7 +13,7 @@ from ...service.registration import groups_of, last_before
 from ..errors import NoSuchTopic
 from ..sql import bulk
 from .options import EARLIEST, LATEST, Bound, ReadOptions
-from .ranges import Piece, Range, cuts, rows_each, shares
+from .ranges import Range, cuts, rows_each, shares
 from .settling import readable
 
 STEP = 10_000
@@ -92,45 +92,45 @@ def ranges(using: str, options: ReadOptions, spans: Sequence[tuple[str, int, int
     """Cut spans of the log, given as (topic, above, upto), into ranges with about equally many rows."""
     most = options.max_records_per_partition
     counted = [
-        list(_pieces(using, topic, above, upto, min(STEP, most), options.targets))
+        list(_counted_ranges(using, topic, above, upto, min(STEP, most), options.targets))
         for topic, above, upto in spans
     ]
-    total = sum(piece.rows for pieces in counted for piece in pieces)
-    each = max(rows_each(total, most, options.min_partitions), options.least_records)
-    found = [piece for pieces in counted for piece in _even_pieces(using, pieces, each, options.targets)]
+    total = sum(each.rows for some in counted for each in some)
+    rows = max(rows_each(total, most, options.min_partitions), options.least_records)
+    found = [each for some in counted for each in _even_ranges(using, some, rows, options.targets)]
     if options.table != "deliveries":
-        return [Range(piece) for piece in found]
+        return found
     groups = {topic: options.groups or groups_of(using, topic) for topic, _, _ in spans}
-    return [Range(piece, group) for piece in found for group in groups[piece.topic]]
+    return [replace(each, group=group) for each in found for group in groups[each.topic]]
 
 
-def _even_pieces(
-    using: str, pieces: Sequence[Piece], each: int, targets: Sequence[str] | None
-) -> Iterator[Piece]:
-    """Cut a topic's pieces again, so that all have about equally many rows, at most ``each``."""
-    total = sum(piece.rows for piece in pieces)
-    number = math.ceil(total / each)
-    above = pieces[0].above if pieces else 0
-    for cut, (index, rows) in enumerate(cuts([piece.rows for piece in pieces], number), 1):
-        piece = pieces[index]
+def _even_ranges(
+    using: str, counted: Sequence[Range], most: int, targets: Sequence[str] | None
+) -> Iterator[Range]:
+    """Cut a topic's ranges again, so that all have about equally many rows, at most ``most``."""
+    total = sum(each.rows for each in counted)
+    number = math.ceil(total / most)
+    above = counted[0].above if counted else 0
+    for cut, (index, rows) in enumerate(cuts([each.rows for each in counted], number), 1):
+        last = counted[index]
         upto = None
-        if rows < piece.rows:
-            upto = bulk.nth_above(using, piece.topic, piece.above, piece.upto, rows, targets)
-        upto = piece.upto if upto is None else upto
-        yield Piece(piece.topic, above, upto, total * cut // number - total * (cut - 1) // number)
+        if rows < last.rows:
+            upto = bulk.nth_above(using, last.topic, last.above, last.upto, rows, targets)
+        upto = last.upto if upto is None else upto
+        yield Range(last.topic, above, upto, total * cut // number - total * (cut - 1) // number)
         above = upto
 
 
-def _pieces(
+def _counted_ranges(
     using: str, topic: str, above: int, upto: int, step: int, targets: Sequence[str] | None
-) -> Iterator[Piece]:
+) -> Iterator[Range]:
     while above < upto:
         end = bulk.nth_above(using, topic, above, upto, step, targets)
         if end is None:
             if rest := bulk.count(using, topic, above, upto, targets):
-                yield Piece(topic, above, upto, rest)
+                yield Range(topic, above, upto, rest)
             return
-        yield Piece(topic, above, end, step)
+        yield Range(topic, above, end, step)
         above = end
 
 

@@ -11,43 +11,39 @@ DENSE = 0.5
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A range of a topic's offsets: above ``above``, up to and including ``upto``. It holds ``rows`` messages."""
+class Range:
+    """A range of a topic's offsets: above ``above``, up to and including ``upto``. It holds ``rows`` messages.
+
+    ``group``: the group whose delivery state is read; '' to read messages.
+    """
 
     topic: str
     above: int
     upto: int
     rows: int
+    group: str = ""
 
     @property
     def dense(self) -> bool:
         return self.rows >= DENSE * (self.upto - self.above)
 
 
-@dataclass(frozen=True)
-class Range:
-    """The work of one task. ``group``: the group whose delivery state is read; '' to read messages."""
-
-    piece: Piece
-    group: str = ""
+def rows_each(total: int, most: int, least_ranges: int) -> int:
+    """Return the rows of each range: at most ``most``, and few enough for about ``least_ranges`` ranges or more."""
+    return max(1, min(most, math.ceil(total / max(1, least_ranges))))
 
 
-def rows_each(total: int, most: int, pieces: int) -> int:
-    """Return the rows of each range: at most ``most``, and few enough for about ``pieces`` ranges or more."""
-    return max(1, min(most, math.ceil(total / max(1, pieces))))
+def cuts(counts: Sequence[int], number: int) -> list[tuple[int, int]]:
+    """Return the ends of ``number`` ranges that cover ranges with these numbers of rows.
 
-
-def cuts(pieces: Sequence[int], number: int) -> list[tuple[int, int]]:
-    """Return the ends of ``number`` ranges that cover pieces with these numbers of rows.
-
-    The sizes of the ranges differ by at most one row. An end (index, rows) lies after the first ``rows`` rows of the
-    piece at ``index``.
+    Their sizes differ by at most one row. An end (index, rows) lies after the first ``rows`` rows of the given range at
+    ``index``.
     """
-    total, found, index, before = sum(pieces), list[tuple[int, int]](), 0, 0
+    total, found, index, before = sum(counts), list[tuple[int, int]](), 0, 0
     for cut in range(1, number + 1):
         goal = total * cut // number
-        while before + pieces[index] < goal:
-            before += pieces[index]
+        while before + counts[index] < goal:
+            before += counts[index]
             index += 1
         found.append((index, goal - before))
     return found

@@ -29,11 +29,20 @@ BLOCK = 4 * 1_048_576
 LARGE = 16_384
 """Bytes. Rows that are larger on average are not joined into blocks."""
 
+GAP = (
+    "since the read was planned, by erase or because no group needed them. In a stream, set a 'group'; or keep messages"
+    " longer (RETENTION), or set 'failOnDataLoss' to false"
+)
+"""The end of the error that messages were deleted."""
 
-def read(task_range: Range, schema: StructType, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+
+def read(
+    task_range: Range, schema: StructType, options: ReadOptions, gap: str = GAP
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range. After a lost connection, reconnect and read the same page again.
 
-    Raises ``LogGap`` if fewer messages are found than were planned, unless the options allow that.
+    Raises ``LogGap``, whose text ends with ``gap``, if fewer messages are found than were planned, unless the options
+    allow that.
     """
     keep_memory()
     cursor, seen = PageCursor(task_range, schema, options), 0
@@ -43,8 +52,11 @@ def read(task_range: Range, schema: StructType, options: ReadOptions) -> Iterato
             if page is not None:
                 seen += page.num_rows
                 yield page
-    if options.fail_on_data_loss and options.table == "messages":
-        _check_whole(task_range, seen)
+    if options.fail_on_data_loss and options.table == "messages" and seen < task_range.rows:
+        raise LogGap(
+            f"topic {task_range.topic!r}: {task_range.rows - seen} of the {task_range.rows} messages with offsets"
+            f" {task_range.above + 1} to {task_range.upto} were deleted {gap}"
+        )
 
 
 @dataclass
@@ -59,18 +71,17 @@ class PageCursor:
     """The position of a task in its range, and the size of its next page."""
 
     def __init__(self, task_range: Range, schema: StructType, options: ReadOptions) -> None:
-        piece = task_range.piece
-        constants = {"topic": piece.topic}
+        constants = {"topic": task_range.topic}
         group = task_range.group if options.table == "deliveries" else None
         if group is not None:
             constants["group"] = group
         elif options.targets == ("",):
             constants["target"] = ""
         self._maker = BatchMaker(schema, constants)
-        self._pages = Pages(piece.topic, self._maker.fields, options.targets, group, piece.dense)
-        self._above, self._upto = piece.above, piece.upto
-        self._planned = [Planned(piece.upto, piece.rows)]
-        self._widest = piece.upto - piece.above  # The maximum number of offsets of the next block.
+        self._pages = Pages(task_range.topic, self._maker.fields, options.targets, group, task_range.dense)
+        self._above, self._upto = task_range.above, task_range.upto
+        self._planned = [Planned(task_range.upto, task_range.rows)]
+        self._widest = task_range.upto - task_range.above  # The maximum number of offsets of the next block.
         self._limit = FIRST_ROWS  # The number of rows that the next page should not exceed.
         self._large = True  # Until the first page shows how large rows are.
         self._separate = False
@@ -125,13 +136,3 @@ class PageCursor:
             fitting = rows * (BUDGET // 2 if self._large else BLOCK) // (size or 1)
             self._limit = max(1, min(ROWS, GROWTH * self._limit, fitting))
         self._widest = offsets * min(GROWTH * max(1, rows), self._limit) // max(1, rows)
-
-
-def _check_whole(task_range: Range, seen: int) -> None:
-    piece = task_range.piece
-    if seen < piece.rows:
-        raise LogGap(
-            f"topic {piece.topic!r}: {piece.rows - seen} of the {piece.rows} messages with offsets {piece.above + 1}"
-            f" to {piece.upto} were deleted since the read was planned, by erase or because no group needed them."
-            " In a stream, set a 'group'; or keep messages longer (RETENTION), or set 'failOnDataLoss' to false"
-        )

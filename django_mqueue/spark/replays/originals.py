@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from ...exceptions import LogGap
 from ...policy import names
 from ...store import log, offsets
+from ..archives import open_archive
+from ..archives.topic_state import gap_above
 from ..connecting import RetryingConnection, connecting
 from ..database import copying, following
 from ..database.copying import CopyRun
@@ -134,12 +136,9 @@ class GuardedSource:
         ).generation
         archive = open_archive(self.source)
         archived = archive.upto(topic) if archive else 0
-        if archive and not begun and gap_is_error:
-            from ..archives.topic_state import gap_above
-
-            if gap := gap_above(using, archive, topic, archived):
-                self.release(using)
-                raise LogGap(". ".join(gap))
+        if archive and not begun and gap_is_error and (gap := gap_above(using, archive, topic, archived)):
+            self.release(using)
+            raise LogGap(". ".join(gap))
         return Originals(topic, archive, archived, max(first.upto, archived), generation)
 
     def release(self, using: str) -> None:
@@ -185,13 +184,6 @@ def _check_deletion_was_held_back(
             f" back deletion only above {found.above}: this is another archive, or an older copy. Give the archive"
             " of the first run; or allow the gap to continue with the remaining messages"
         )
-
-
-def open_archive(path: str | os.PathLike[str] | None, as_of: int | datetime | None = None) -> Archive | None:
-    """Open the archive and return it; None without a path. Raises ``NoArchive``."""
-    from ..archives.catalog import Archive  # Needs Arrow, so it is imported late.
-
-    return None if path is None else Archive.open(path, as_of=as_of)
 
 
 def guard_of_backfill(group: str) -> str:

@@ -13,6 +13,7 @@ from ...store import offsets as positions
 from ...store import parked_retries as parked
 from ...store.queries import group_rows
 from ..archives.requests import TABLES
+from ..archives.topic_state import gap_above
 from ..connecting import connected, connecting
 from ..errors import NoSuchTopic
 from ..reader.options import Table, read_options
@@ -50,14 +51,6 @@ class Extent:
         """
         upto = min(self.archived.get(table, 0), self.live.get(table, 0))
         return min((group.start for group in self.groups.values()), default=upto), upto
-
-
-def open_archive(request: ReportRequest) -> Archive | None:
-    if request.archive is None:
-        return None
-    from ..archives.catalog import Archive
-
-    return Archive.open(request.archive, as_of=request.as_of)
 
 
 def extents_of(
@@ -106,8 +99,6 @@ def gaps_of(request: ReportRequest, archive: Archive | None, extents: Mapping[st
     """
     if archive is None or not request.live:
         return []
-    from ..archives.topic_state import gap_above
-
     gaps = []
     with connected(connecting(request.options)) as using:
         for topic, extent in extents.items():

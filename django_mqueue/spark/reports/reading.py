@@ -14,6 +14,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from ...policy.outcomes import PARKED_AT
+from ..archives import open_archive
 from ..archives.requests import TABLES
 from ..collecting import collect_all
 from ..connecting import connected, connecting
@@ -25,7 +26,6 @@ from .extents import (
     check_unmoved,
     extents_of,
     gaps_of,
-    open_archive,
     parked_retries,
 )  # fmt: skip
 from .requests import ReportRequest
@@ -132,7 +132,7 @@ def read(spark: SparkSession, request: ReportRequest, step: Callable[[], None]) 
     Raises ``NoSuchTopic``, ``NoArchive`` or ``NoConnection``. Raises ``LogGap`` if rows were archived while the log was
     read, or if messages may be missing.
     """
-    archive = open_archive(request)
+    archive = open_archive(request.archive, request.as_of)
     extents, at, parked = extents_of(request, archive)
     gaps = gaps_of(request, archive, extents)
     columns = _columns(extents)
@@ -167,7 +167,7 @@ def read(spark: SparkSession, request: ReportRequest, step: Callable[[], None]) 
         with connected(connecting(request.options)) as using:
             parked |= parked_retries(using, extents)
     if archive is not None and request.live:
-        check_unmoved(open_archive(request), extents)
+        check_unmoved(open_archive(request.archive, request.as_of), extents)
         # If deletion is held back now, it was held back during the read.
         gaps = gaps_of(request, archive, extents)
     return Read(extents, at, tables, rows, parked, gaps, overlap)

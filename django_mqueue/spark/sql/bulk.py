@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.backends.utils import CursorWrapper
 
@@ -54,14 +54,21 @@ def count(using: str, topic: str, above: int, upto: int, targets: Sequence[str] 
     return int(session.fetch(using, f"SELECT COUNT(*) {_RANGE}{targets_condition(targets)}", params)[0][0])
 
 
-def last(using: str, topic: str, above: int, upto: int) -> tuple[int, str] | None:
-    """Return (offset, id) of the last row in a range; None if it is empty."""
+class Last(NamedTuple):
+    """The last message of a range or an archive. Its id shows whether the database still has the archived log."""
+
+    offset: int
+    id: str
+
+
+def last(using: str, topic: str, above: int, upto: int) -> Last | None:
+    """Return the last row in a range; None if it is empty."""
     rows = session.fetch(
         using,
         f"SELECT m.`offset`, m.id {_RANGE} ORDER BY m.`offset` DESC LIMIT 1",
         [topic, above, upto],
     )
-    return (int(rows[0][0]), str(rows[0][1])) if rows else None
+    return Last(int(rows[0][0]), str(rows[0][1])) if rows else None
 
 
 def name_at(using: str, offset: int) -> tuple[str, str] | None:

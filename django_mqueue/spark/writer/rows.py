@@ -50,7 +50,7 @@ class Task:
 
 
 class Rows:
-    """Turns a task's rows into messages. ``signs``: see ``VolatileContent``."""
+    """Turns a task's rows into messages. ``volatile``: see ``VolatileContent``."""
 
     def __init__(self, task: Task, options: WriteOptions) -> None:
         self._options = options
@@ -58,7 +58,7 @@ class Rows:
         self._seed = f"{task.write}\0{'' if task.partition is None else task.partition}\0".encode()
         self._seen: Counter[bytes] = Counter()
         self._number = 0
-        self.signs = VolatileContent(task.began)
+        self.volatile = VolatileContent(task.began)
         self._topics: set[str] = set()
 
     def messages(self, columns: Mapping[str, Sequence[Any]], count: int) -> Iterator[tuple[str, NewRow]]:
@@ -97,7 +97,7 @@ class Rows:
         if id is None:
             if self._options.write_id is not None and not self._options.stable:
                 _check_stable(key=key, kind=kind, headers=headers, payload=payload)
-                self.signs.add(key=key, kind=kind, headers=headers, payload=payload)
+                self.volatile.add(key=key, kind=kind, headers=headers, payload=payload)
             id = self._id(topic, key, content, target)
         else:
             names.check_name("id", id, names.ID_MAX)

@@ -42,10 +42,10 @@ _TYPES: dict[str, tuple[Any, ...]] = {
 
 @dataclass
 class Stored(WriterCommitMessage):
-    """The result of a task. ``digests``: see ``Rows``. ``signs``: see ``VolatileContent``."""
+    """The result of a task. ``digests``: see ``Rows``. ``volatile``: see ``VolatileContent``."""
 
     digests: bytes = b""
-    signs: frozenset[tuple[str, str]] | None = None
+    volatile: frozenset[tuple[str, str]] | None = None
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> None:
@@ -78,7 +78,7 @@ def store_rows(batches: Iterator[pa.RecordBatch], task: Task, options: WriteOpti
                 buffer.put(topic, row)
         buffer.flush()
     digests = rows.digests() if task.partition is None else b""
-    return Stored(digests, rows.signs.found)
+    return Stored(digests, rows.volatile.found)
 
 
 def check_distinct(digests: Iterable[bytes]) -> None:
@@ -94,12 +94,12 @@ def check_distinct(digests: Iterable[bytes]) -> None:
         )
 
 
-def warn_of_signs(name: str | None, messages: Iterable[WriterCommitMessage | None]) -> None:
+def warn_of_volatile_content(name: str | None, messages: Iterable[WriterCommitMessage | None]) -> None:
     """Warn if all rows without an id have content that is probably different when the write runs again."""
-    signs = [each.signs for each in messages if isinstance(each, Stored) and each.signs is not None]
-    found = sorted(signs[0].intersection(*signs)) if signs else []
+    tasks = [each.volatile for each in messages if isinstance(each, Stored) and each.volatile is not None]
+    found = sorted(tasks[0].intersection(*tasks)) if tasks else []
     if found:
-        listed = " and ".join(f"{sign} in column {column!r}" for column, sign in found)
+        listed = " and ".join(f"{description} in column {column!r}" for column, description in found)
         warnings.warn(
             f"write {name!r}: its rows without an id have {listed}. The ids of such rows are made of their content."
             " If uuid(), current_timestamp() or a similar function made it, a repeated write stores the rows a"
@@ -125,12 +125,12 @@ class Writer(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Check the rows of all tasks. Spark calls this in the driver when all tasks have ended."""
-        warn_of_signs(self._options.write_id, messages)
+        warn_of_volatile_content(self._options.write_id, messages)
         check_distinct(message.digests for message in messages if isinstance(message, Stored))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Warn about unstable content. Spark calls this in the driver when a task has failed."""
-        warn_of_signs(self._options.write_id, messages)
+        warn_of_volatile_content(self._options.write_id, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):

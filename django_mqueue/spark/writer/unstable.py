@@ -56,11 +56,12 @@ class VolatileContent:
         if self._rows == SAMPLE or self.found == frozenset():
             return
         self._rows += 1
-        signs = ((name, self._sign(text)) for name, value in columns.items() for text in _texts_in(value))
-        found = frozenset((name, sign) for name, sign in signs if sign)
+        texts = ((name, text) for name, value in columns.items() for text in _texts_in(value))
+        found = frozenset((name, what) for name, text in texts if (what := self._description(text)))
         self.found = found if self.found is None else self.found & found
 
-    def _sign(self, text: str) -> str:
+    def _description(self, text: str) -> str:
+        """Return how the text is volatile; '' if it seems stable."""
         if _RANDOM_UUID.fullmatch(text):
             new = text not in self._uuids
             self._uuids.add(text)

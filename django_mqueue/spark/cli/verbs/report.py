@@ -6,6 +6,7 @@ import itertools
 import os
 import shutil
 from argparse import ArgumentParser, BooleanOptionalAction
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,22 +98,17 @@ def _check_folder(option: str, name: str) -> None:
 def _write(job: Job, found: Report) -> None:
     """Write all forms of the report, even if one fails, for example on a full disk. Then raise ``OSError``."""
     given = job.arguments
-
-    def csv_files(folder: str) -> str:
-        return f"{folder}: {', '.join(found.to_csv(folder))} are written"
-
-    def json_file(path: str) -> str:
-        return _write_text(path, found.to_json() + "\n")
-
-    def html_file(path: str) -> str:
-        return _write_text(path, found.to_html())
-
+    writers: list[tuple[str | None, Callable[[], str]]] = [
+        (given.json, lambda: _write_text(given.json, found.to_json() + "\n")),
+        (given.csv, lambda: f"{given.csv}: {', '.join(found.to_csv(given.csv))} are written"),
+        (given.html, lambda: _write_text(given.html, found.to_html())),
+    ]
     failed = []
-    for name, write in ((given.json, json_file), (given.csv, csv_files), (given.html, html_file)):
+    for name, write in writers:
         if name in (None, "-"):
             continue
         try:
-            job.say(write(name))
+            job.say(write())
         except OSError as error:
             failed.append(f"{name} cannot be written: {error}")
     # Last, because the reader of a pipe may have ended.

@@ -252,7 +252,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a report on archive and log checks after reading that the archive has not grown",
         "messages that were archived and deleted during the read are missing, without an error",
         "spark/reports/reading.py",
-        "        check_unmoved(open_archive(request), extents)\n",
+        "        check_unmoved(open_archive(request.archive, request.as_of), extents)\n",
         "",
         "spark/test_report_state.py::test_a_report_fails_if_its_messages_were_archived_while_it_read",
     ),

@@ -63,7 +63,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a repeated write stores rows with random ids or the current time twice, without a warning",
         "spark/writer/sink.py",
         "    if found:\n",
-        "    if not signs:\n",
+        "    if not tasks:\n",
         f"{_SIGNS}::test_a_random_uuid_in_each_row_is_warned_of",
     ),
     mutation(
