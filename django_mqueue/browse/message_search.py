@@ -28,9 +28,9 @@ from ..results import Counts, Cut, FailedAttempt, Inspected, Page, Unreadable
 from ..service import message_views
 from ..store import offsets, positions
 from ..store.connection import session
-from ..store.message_rows import own_id
 from ..store.offsets import Registration
 from ..store.queries import group_summaries, message_pages
+from ..store.queries.message_rows import own_id
 from ..store.queries.partition_walk import Chunk, Found
 from .sources import Source, above_by_time, below_by_time, source_of
 

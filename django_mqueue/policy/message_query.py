@@ -6,14 +6,11 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from . import names
 from .durations import moment_ms
 from .filters import PAYLOAD, filter_of
-
-if TYPE_CHECKING:
-    from ..results import Inspected
 
 PENDING, IN_FLIGHT, WAITING, DONE, DEAD, SCHEDULED = STATUSES = (
     "pending", "in_flight", "waiting", "done", "dead", "scheduled",
@@ -47,7 +44,7 @@ class MessageQuery:
     kinds: frozenset[str] | None
     after: int | None
     before: int | None
-    test: Callable[[Inspected], bool] | None
+    test: Callable[[Any], bool] | None
     offset: int | None = None
 
     def fits_time(self, published_at: int) -> bool:
@@ -103,12 +100,12 @@ def _kinds(value: Any) -> frozenset[str] | None:
     return frozenset(kinds)
 
 
-def _test(given: Any, paths: Mapping[str, Any]) -> Callable[[Inspected], bool] | None:
+def _test(given: Any, paths: Mapping[str, Any]) -> Callable[[Any], bool] | None:
     for name in paths:
         if not name.startswith(PAYLOAD):
             raise TypeError(f"unexpected argument {name!r}: a path in the payload begins with {PAYLOAD}")
     tests = [filter_of(given), filter_of(dict(paths) or None)]
-    found = [cast("Callable[[Inspected], bool]", test) for test in tests if test is not None]
+    found = [test for test in tests if test is not None]
     # A filter reads only headers and payload, which ``Message`` and ``Inspected`` both have.
     return (lambda message: all(test(message) for test in found)) if found else None
 

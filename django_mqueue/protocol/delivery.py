@@ -18,7 +18,7 @@ from ..policy.requests import Box, box_of
 from ..signals import EventSink
 from ..store.delivery_state import Receipt
 from ..store.leases import Holder
-from ..store.message_rows import message_fields
+from ..store.queries.message_rows import message_fields
 from .partition_state import Partition
 
 

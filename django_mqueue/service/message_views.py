@@ -13,8 +13,8 @@ from ..policy.message_query import DEAD, DONE, SCHEDULED
 from ..policy.names import SCHEDULED_SUFFIX
 from ..results import Cut, FailedAttempt, Inspected, Unreadable
 from ..store.dead_letters import FAILURES
-from ..store.message_rows import common_fields, to_datetime
 from ..store.queries import message_pages
+from ..store.queries.message_rows import common_fields, to_datetime
 
 Row = dict[str, Any]
 

@@ -26,8 +26,8 @@ from ..protocol.waking import commits
 from ..store import dead_letters, garbage, log, offsets
 from ..store.connection import session
 from ..store.dead_letters import Redriven
-from ..store.message_rows import to_message
 from ..store.parked_retries import without
+from ..store.queries.message_rows import to_message
 from . import message_views
 from .actions import BulkRecord
 from .registration import check_group

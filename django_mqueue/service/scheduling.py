@@ -17,7 +17,7 @@ from ..protocol.waking import commits
 from ..store import schedule
 from ..store.connection import session
 from ..store.log import MessageKey
-from ..store.message_rows import common_fields
+from ..store.queries.message_rows import common_fields
 from .actions import Author, record
 from .storing import check_message_key
 

@@ -19,8 +19,8 @@ from ..policy.errors import error_name, is_class
 from ..policy.names import scheduled_topic
 from ..policy.outcomes import PARKED_AT
 from ..store.connection import session
-from ..store.message_rows import to_datetime
 from ..store.queries import job_rows
+from ..store.queries.message_rows import to_datetime
 from .compat import InvalidTask, Task, TaskError, TaskResult, TaskResultDoesNotExist, TaskResultStatus
 from .context import Progress, is_note, progress_in
 from .job_ids import GROUP, JobId

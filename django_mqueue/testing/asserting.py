@@ -17,7 +17,7 @@ from ..models import Message as Row
 from ..policy import encoding
 from ..policy.requests import REPLY_TO
 from ..service.scheduling import scheduled
-from ..store.message_rows import to_message
+from ..store.queries.message_rows import to_message
 from .draining import drain
 
 if TYPE_CHECKING:

@@ -49,10 +49,7 @@ LEVELS = [
 NOT_LAYERED = {"migrations"}
 
 CIRCLES = [
-    {"admin/base/tables", "admin/base/views"},
-    {"spark/archives/catalog", "spark/archives/topic_state"},
     {"spark/reports/page", "spark/reports/result", "spark/reports/tables"},
-    {"worklists/admin/model_admin", "worklists/admin/pages"},
     {"worklists/models", "worklists/registry", "worklists/rights", "worklists/steps"},
 ]
 """Modules that import one another, but only for types. Do not add to this list."""

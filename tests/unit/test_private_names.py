@@ -21,7 +21,7 @@ ALLOWED = {
     # Logs the exception of a receiver. Django's method fails for partials and objects.
     ("signals.py", "_log_robust_failure"),
     # Leaves out ``SET autocommit`` between two transactions. Only this method of a connection sends it.
-    ("store/connection/autocommit.py", "_set_autocommit"),
+    ("store/connection/session_variables.py", "_set_autocommit"),
     # Marks the transactions of ``TestCase``, which are not the caller's. Django's own check also reads it.
     ("store/connection/session.py", "_from_testcase"),
     # The field that each backend of Django's tasks sets for ``TaskResult.return_value``.

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from ..messages import Message
-from ..policy import names
-from ..policy.durations import moment
-from ..policy.requests import visible
+from ...messages import Message
+from ...policy import names
+from ...policy.durations import moment
+from ...policy.requests import visible
 
 
 def to_datetime(ms: Any) -> datetime:
