@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator, MutableSequence, Sequence
+from collections.abc import Collection, Iterator, MutableSequence, Sequence
 from contextlib import contextmanager
 
 from django.db import DatabaseError
@@ -80,10 +80,10 @@ class Subscriber:
                 self.watermarks.finish()
             self.membership.wind_up()
 
-    def put_back_leaving(self, unstarted: Iterable[Delivery]) -> list[Delivery]:
+    def put_back_leaving(self, unstarted: Collection[Delivery]) -> list[Delivery]:
         """Put back those of ``unstarted`` whose partitions other subscribers wait for, and return them."""
         state = self.state
-        if not state.leaving or self.backing_off:
+        if not (unstarted and state.leaving) or self.backing_off:
             return []
         with state.lock:
             leaving = {name for name, partition in state.partitions.items() if partition.leaving}
