@@ -36,7 +36,7 @@ class ConsumerState:
     - ``tail``: the log is read up to this offset.
     - ``paused``: nothing is delivered, because the group is paused or is being reset (``resetting``).
     - ``check_leases``: a lease may be lost, and the next tick checks the leases.
-    - ``leaving``: the number of partitions that the last discovery left to other subscribers.
+    - ``leaving``: the number of partitions that this subscriber will release to others.
     - ``in_flight``: this subscriber's deliveries in flight, by offset.
     - ``has_priorities``: there is, or was, a partition with a priority other than 0. ``low_priority_credit``:
       the fraction of a message that ``low_priority_share`` carries over to the next claim.

@@ -1,4 +1,4 @@
-"""``Delivery``: a claimed message and the methods that settle it."""
+"""``Delivery``: a claimed message and the methods that settle it, and what it needs of its subscriber."""
 
 from __future__ import annotations
 

@@ -362,6 +362,7 @@ class Membership:
             self._drop(left, "stopped" if self._is_leaving else "shared")
             self._known.update(dict.fromkeys(left, time.monotonic()))  # Other subscribers take them.
             if left:
+                self._found_free = True
                 fields = state.log_fields("leases_released", partitions=len(left))
                 text = "partitions released: subscriber %s, group %s, topic %s, %s left to others"
                 logger.info(text, state.holder.name, state.group, state.topic, len(left), extra=fields)

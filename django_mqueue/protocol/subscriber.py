@@ -67,29 +67,30 @@ class Subscriber:
             self.leave_tailer()  # Last: if the connection is lost before, ``stop`` is repeated and needs the tailer.
 
     def wind_up(self, unstarted: MutableSequence[Delivery]) -> None:
-        """Do what is due while the last handlers run. Put back ``unstarted`` and clear it; release idle partitions."""
+        """Do what is due while the last handlers run: put back ``unstarted`` unless locked, release idle partitions."""
         state = self.state
         with state.lock:
             if self.backing_off:
                 self.membership.send_heartbeat_if_due()
                 return
             self.claimer.undo_unknown_claim()
-            self.acknowledger.return_unstarted(unstarted)
+            returned = self.acknowledger.return_unstarted(unstarted)
+            locked = [delivery for delivery in unstarted if delivery not in returned]
             unstarted.clear()
+            unstarted.extend(locked)
             if any(not partition.in_flight for partition in state.partitions.values()):
                 self.watermarks.finish()
             self.membership.wind_up()
 
-    def put_back_leaving(self, unstarted: Collection[Delivery]) -> list[Delivery]:
-        """Put back those of ``unstarted`` whose partitions other subscribers wait for, and return them."""
+    def put_back_leaving(self, unstarted: Collection[Delivery]) -> set[Delivery]:
+        """Put back those of ``unstarted`` whose partitions others wait for, except locked ones, and return them."""
         state = self.state
         if not (unstarted and state.leaving) or self.backing_off:
-            return []
+            return set()
         with state.lock:
             leaving = {name for name, partition in state.partitions.items() if partition.leaving}
             found = [delivery for delivery in unstarted if delivery.status.receipt.partition in leaving]
-            self.acknowledger.return_unstarted(found)
-        return found
+            return self.acknowledger.return_unstarted(found)
 
     def leave_tailer(self) -> None:
         self.tailer.leave(self.state.topic, self)

@@ -172,16 +172,20 @@ class Acknowledger:
                 parked += 1
         return parked
 
-    def return_unstarted(self, deliveries: Sequence[Delivery]) -> None:
-        """Put back deliveries that reached no handler, and count no attempt. Skip locked ones."""
-        if deliveries:
-            session.run(
-                self.state.using,
-                lambda cursor: self._of(deliveries).lock_unlocked(cursor).put_back(cursor, 0, None),
-            )
-            note_after_commit(
-                self.state, deliveries, partial(self.state.note_settled, verb="postpone", due_in=0)
-            )
+    def return_unstarted(self, deliveries: Sequence[Delivery]) -> set[Delivery]:
+        """Put back deliveries that reached no handler, and count no attempt. Return them; skip locked ones."""
+        if not deliveries:
+            return set()
+
+        def work(cursor: CursorWrapper) -> Sequence[Receipt]:
+            unlocked = self._of(deliveries).lock_unlocked(cursor)
+            unlocked.put_back(cursor, 0, None)
+            return unlocked.receipts
+
+        unlocked = set(session.run(self.state.using, work))
+        returned = [delivery for delivery in deliveries if delivery.status.receipt in unlocked]
+        note_after_commit(self.state, returned, partial(self.state.note_settled, verb="postpone", due_in=0))
+        return set(returned)
 
     def settle_unlocked(
         self, deliveries: Sequence[Delivery], settle: Callable[[list[Delivery]], Sequence[Delivery]]

@@ -1,5 +1,5 @@
 """Connections and transactions: retries, isolation, timeouts, encryption, and the differences of the two servers.
 
 The other modules of ``store`` build on ``session`` and ``dialect``.
-It imports the exceptions, the instruments, Django and the database driver, and no other part of ``store``.
+It imports the exceptions, the instruments, ``policy.batching``, Django and the driver, and no other part of ``store``.
 """

@@ -229,3 +229,42 @@ def test_partitions_without_work_are_given_up_and_found_again(stack: ExitStack) 
     partitions(5, "second")
     got = gather(group.round, 5, "they are found again")
     assert {delivery.attempt for delivery in got} == {1}
+
+
+def two_partitions(first: Subscription) -> list[Delivery]:
+    """Let a subscriber claim a message of each of two partitions. Return them, that of the next to leave first."""
+    publish("t", 1, key="a")
+    publish("t", 2, key="b")
+    found = gather(first.poll, 2, "both messages")
+    return sorted(found, key=lambda delivery: delivery.status.receipt.partition)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_drain_counts_a_partition_that_it_has_just_released() -> None:
+    """Otherwise it ends although nobody has handled the message, which no worker has leased at this moment."""
+    with Subscription("t", "g", name="a") as first:
+        leaving, other = two_partitions(first)
+        other.ack()
+        leaving.postpone(0)
+        with Subscription("t", "g", name="b"):
+            assert engine_of(first).find_work()
+            assert leased_by(leaving.status.receipt.partition) != "a", "it was released"
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_locked_message_of_a_leaving_partition_stays_claimed() -> None:
+    """It is put back when the lock is free. Until then the subscriber remembers that it has claimed the message."""
+    with Subscription("t", "g", name="a") as first:
+        engine = engine_of(first)
+        leaving, other = two_partitions(first)
+        with Subscription("t", "g", name="b"):
+            engine.find_work()
+            with raw_connection() as operator:
+                operator.execute("SELECT * FROM queue_delivery_state FOR UPDATE")
+                assert engine.put_back_leaving([leaving, other]) == set()
+                assert set(engine.deliveries()) == {leaving, other}
+                operator.rollback()
+            assert engine.put_back_leaving([leaving, other]) == {leaving}
+            assert engine.deliveries() == [other]
+            engine.find_work()
+            assert leased_by(leaving.status.receipt.partition) != "a", "it was released"
