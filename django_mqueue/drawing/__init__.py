@@ -1,4 +1,5 @@
-"""Charts as SVG, and text that is safe on pages and terminals, for the admin, reports and commands.
+"""Charts as SVG, and payloads as text, for the admin, reports and commands.
 
-Its modules contain pure functions. It imports ``policy`` and Django's utilities, and nothing of ``django.db``.
+Its modules contain pure functions. They import ``policy``, ``printing``, ``results`` and Django's utilities, and
+nothing of ``django.db``.
 """

@@ -2,5 +2,5 @@
 
 They cover retries, quarantine, fair shares, batches, names, durations, encoding, filters and queries of messages. Only
 the function that makes new ids reads a clock, because an id contains the time.
-It imports the exceptions and the message types, and nothing of ``django.db``.
+It imports the exceptions, ``messages`` and ``results``, and nothing of ``django.db``.
 """

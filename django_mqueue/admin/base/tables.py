@@ -296,7 +296,7 @@ class ReadOnlyAdmin(NoChanges, ModelAdmin):
         return queryset.filter(**given).order_by(*order or ["pk"])
 
     def get_paginator(
-        self, request: HttpRequest, queryset: QuerySet[Any], per_page: int, *args: Any
+        self, request: HttpRequest, queryset: QuerySet[Any], per_page: int, *args: Any, **kwargs: Any
     ) -> BoundedPaginator:
         return BoundedPaginator(queryset, per_page, rows=self.get_queryset(request))
 

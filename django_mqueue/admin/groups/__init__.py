@@ -1,5 +1,5 @@
 """Pages of consumer groups: positions, partitions, subscribers, leases, and operations on groups.
 
-It imports ``admin.base``, ``admin.jobs``, ``admin.messages``, ``admin.topics``, ``stats``, ``service`` and lower
-layers.
+It imports ``admin.base``, ``admin.jobs``, ``admin.messages``, ``admin.topics``, ``inspect``, ``stats``, ``service``
+and lower layers.
 """

@@ -123,7 +123,7 @@ class WorkItemAdmin(NoChanges, ModelAdmin):
         return PagedChangeList
 
     def get_paginator(
-        self, request: HttpRequest, queryset: QuerySet[Any], per_page: int, *args: Any
+        self, request: HttpRequest, queryset: QuerySet[Any], per_page: int, *args: Any, **kwargs: Any
     ) -> BoundedPaginator:
         if queryset.query.order_by[:1] == ("due_at",):
             queryset = with_keys(queryset, first_due(queryset, LIMIT + 1))

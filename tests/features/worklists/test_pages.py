@@ -187,6 +187,18 @@ class TestList:
         response = client_of(user("eve", "view")).get(reverse(LIST), {"payload__card__startswith": "47"})
         assert response.status_code == 400
 
+    def test_a_field_of_another_model_may_search_items(self, refunds: type[Worklist]) -> None:
+        """Django's ``autocomplete_fields``, which pass other arguments to the paginator than the list."""
+        item = an_item(50)
+        query = {
+            "app_label": "mqueue_worklists",
+            "model_name": "workattribute",
+            "field_name": "item",
+            "term": str(item.pk),
+        }
+        response = client_of(user("ann", "view")).get(reverse("admin:autocomplete"), query)
+        assert [found["id"] for found in response.json()["results"]] == [str(item.pk)]
+
     def test_items_without_a_due_date_come_last(self, refunds: type[Worklist]) -> None:
         undated, dated = an_item(50), an_item(60)
         dated.set_due(at=timedelta(days=1))

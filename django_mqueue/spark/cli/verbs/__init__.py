@@ -1,7 +1,7 @@
 """The verbs of the command. Their modules call the functions of ``django_mqueue.spark``.
 
-They import ``spark`` and its subpackages for archives, exports, replays, reports and SQL, ``checks``, ``command`` and
-lower layers. They can be imported without PySpark.
+They import ``spark``, ``spark.cli``, the packages for archives, exports, replays, reports and SQL, ``checks``,
+``command`` and lower layers. They can be imported without PySpark.
 """
 
 from __future__ import annotations
