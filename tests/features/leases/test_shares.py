@@ -268,3 +268,14 @@ def test_a_locked_message_of_a_leaving_partition_stays_claimed() -> None:
             assert engine.deliveries() == [other]
             engine.find_work()
             assert leased_by(leaving.status.receipt.partition) != "a", "it was released"
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_partition_of_which_no_handler_has_a_message_leaves_first() -> None:
+    """The other partition would leave first by its name, but a handler has its message."""
+    with Subscription("t", "g", name="a") as first:
+        running, ahead = two_partitions(first)
+        ahead.status.handed = False  # A worker has only claimed it ahead.
+        with Subscription("t", "g", name="b"):
+            engine_of(first).find_work()
+            assert engine_of(first).put_back_leaving([running, ahead]) == {ahead}
